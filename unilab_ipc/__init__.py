@@ -1,0 +1,1 @@
+"""UniLab ipc package."""

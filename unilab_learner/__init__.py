@@ -1,0 +1,1 @@
+"""UniLab learner package."""

@@ -1,0 +1,1 @@
+"""UniLab monitor package."""
