@@ -1,0 +1,114 @@
+"""The vector tick over the inference slot: request(t), action(t), step(t), replay write(t), request(t+1).
+
+The learner infers; this loop steps the environments while the learner updates. A response carries
+exactly one complete policy version, and ``closed`` in it ends the run after everything written
+has been committed, so nothing is in flight afterwards.
+
+SYNC POINT pairs (the other ends are in the learner):
+    request:  ``CollectorPort.publish``  -> ``LearnerPort.try_request``
+    response: ``LearnerPort.respond``    -> ``CollectorPort.try_response``
+    row:      ``IngressProducer.commit`` -> ``IngressConsumer.try_acquire``
+"""
+
+from __future__ import annotations
+
+from unilab_collector.episode_stats import EpisodeStats
+from unilab_collector.replay_feed import ReplayFeed
+from unilab_collector.tick_report import (
+    ACTION_WAIT,
+    ENV_STEP,
+    EXTRACT,
+    PUBLISH,
+    REQUEST,
+    WRITE,
+    TickReporter,
+)
+from unilab_core.contracts import Env, StepResult
+from unilab_ipc.heartbeat import RoleBeat
+from unilab_ipc.inference_slot import CollectorPort
+from unilab_ipc.waiting import Waiter
+
+
+class SlotLoop:
+    """Steps ``env`` with the learner's actions until the learner closes the slot."""
+
+    def __init__(
+        self,
+        *,
+        env: Env,
+        port: CollectorPort,
+        feed: ReplayFeed,
+        stats: EpisodeStats,
+        reporter: TickReporter,
+        waiter: Waiter,
+        beat: RoleBeat,
+    ) -> None:
+        self._env = env
+        self._port = port
+        self._feed = feed
+        self._stats = stats
+        self._reporter = reporter
+        self._waiter = waiter
+        self._beat = beat
+
+    def run(self) -> int:
+        """Run to the learner's closing response; return the number of completed ticks.
+
+        Raises:
+            Closed: a stop without saving was requested.
+            PeerDead: the learner or the launcher died.
+            EnvError, NonFiniteError: the environment failed.
+        """
+        timer = self._reporter.timer
+        result = self._env.reset()
+        tick = 0
+        timer.start_cycle()
+        while True:
+            self._request(tick, result)
+            timer.lap(REQUEST)
+            self._beat.phase("training/metrics_publish")
+            self._reporter.publish_due(tick=tick - 1, env_steps=self._env_steps)
+            timer.lap(PUBLISH)
+            if not self._await_action(tick):
+                self._reporter.publish_due(tick=tick - 1, env_steps=self._env_steps, force=True)
+                return tick
+            timer.lap(ACTION_WAIT)
+            result = self._step()
+            timer.lap(ENV_STEP)
+            done = self._stats.add_tick(result.reward, result.terminated, result.truncated)
+            self._stats.add_log(result.log)
+            self._reporter.add_step_details(self._env.timings_ns)
+            self._feed.extract(result, done, tick)
+            timer.lap(EXTRACT)
+            self._beat.phase("training/replay_write", awaits="learner")
+            self._feed.write(self._port.actions, result)
+            timer.lap(WRITE)
+            tick += 1
+            self._beat.counts(tick, self._env_steps)
+            timer.start_cycle()
+
+    @property
+    def _env_steps(self) -> int:
+        return self._feed.ticks * self._env.spec.num_envs
+
+    def _request(self, tick: int, result: StepResult) -> None:
+        self._beat.phase("training/inference_request")
+        self._feed.remember(result.obs, result.critic_obs)
+        port = self._port
+        port.obs[...] = result.obs
+        port.critic_obs[...] = result.critic_obs
+        port.done[...] = result.terminated | result.truncated
+        port.publish(tick)  # SYNC POINT: request
+        self._reporter.note_flight(port.flight())
+
+    def _await_action(self, tick: int) -> bool:
+        self._beat.phase("training/learner_action_wait", awaits="learner")
+        response = self._waiter.wait(
+            lambda: self._port.try_response(tick), timeout_s=None, awaits="learner"
+        )  # SYNC POINT: response
+        self._beat.advance()
+        return not response.closed
+
+    def _step(self) -> StepResult:
+        self._beat.phase("training/env_step")
+        return self._env.step(self._port.actions)
