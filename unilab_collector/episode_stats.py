@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 
 RETURN_WINDOW_EPISODES = 100
-"""Episodes behind ``Train/mean_reward`` and ``Train/mean_episode_length`` (metrics.md section 1)."""
+"""Episodes behind ``Train/mean_reward`` and ``Train/mean_episode_length``."""
 
 
 class EpisodeStats:

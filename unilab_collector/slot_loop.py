@@ -1,4 +1,4 @@
-"""The vector tick over the inference slot: request(t), action(t), step(t), replay write(t), request(t+1).
+"""The vector tick over the inference slot: request, action, step, replay write, next request.
 
 The learner infers; this loop steps the environments while the learner updates. A response carries
 exactly one complete policy version, and ``closed`` in it ends the run after everything written

@@ -2,7 +2,8 @@
 
 One cycle runs from one request publication to the next:
 
-    inference_request | metrics_publish | learner_action_wait | env_step | transition_extract | replay_write
+    inference_request | metrics_publish | learner_action_wait
+    | env_step | transition_extract | replay_write
 
 The record of a cycle is published after the next request, while the learner infers, so the
 publication is paid in time that the collector would otherwise wait; its cost is the
@@ -49,7 +50,7 @@ INFERENCE_MAXIMA = {
 
 
 class TickReporter:
-    """Builds and publishes one record per ``interval`` ticks (``training.collector_metrics_interval``).
+    """Builds and publishes one record per ``training.collector_metrics_interval`` ticks.
 
     Attributes:
         timer: the phase clock that the loop laps.
@@ -82,7 +83,8 @@ class TickReporter:
 
         Args:
             tick: last completed vector tick.
-            env_steps: transitions published by this process (the learner adds what a resumed run had).
+            env_steps: transitions published by this process; the learner adds a resumed
+                run's.
             force: publish whatever is there (the last record of a run).
         """
         cycles = self.timer.cycles

@@ -1,7 +1,7 @@
 """Exclusive phases of one loop, measured with a single monotonic clock.
 
-A loop calls ``start_cycle()`` once per turn and ``lap(name)`` at the end of each phase: the time since
-the previous mark belongs to that phase and to no other, so phases never overlap and what no phase
+A loop calls ``start_cycle()`` once per turn and ``lap(name)`` at the end of each phase: the time
+since the previous mark belongs to that phase and to no other, so phases never overlap and what no phase
 claims (``other``) is the rest of the measured wall. Durations are integers in ns until they are
 reported.
 
