@@ -1,9 +1,9 @@
 """Exclusive phases of one loop, measured with a single monotonic clock.
 
 A loop calls ``start_cycle()`` once per turn and ``lap(name)`` at the end of each phase: the time
-since the previous mark belongs to that phase and to no other, so phases never overlap and what no phase
-claims (``other``) is the rest of the measured wall. Durations are integers in ns until they are
-reported.
+since the previous mark belongs to that phase and to no other, so phases never overlap and what no
+phase claims (``other``) is the rest of the measured wall. Durations are integers in ns until they
+are reported.
 
     start_cycle   lap(a)      lap(b)        lap(skip=None)  lap(c)      start_cycle
         |----a------|-----b------|---(other)------|----c------|--(other)--|
