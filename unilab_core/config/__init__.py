@@ -1,0 +1,13 @@
+"""Configuration: YAML composed by Hydra, then frozen dataclasses (docs/adr explains the two steps).
+
+errors.py      ConfigError and the "nearest name" wording
+strict.py      plain dict -> dataclass, with a one-line error that names key, got and expected
+algo.py        the `algo` section: what every algorithm has, and SacConfig
+training.py    the `training` section
+env.py         the `env` section
+hardware.py    the `hardware` section and the detection of a GPU (without torch)
+config.py      Config, config_from_dict: all four sections; what children read back
+compose.py     compose(): the order of the YAML files and overrides (needs hydra)
+overrides.py   KEY=VALUE of the command line, applied last
+support.py     declared keys that cannot work yet, each with its reason
+"""

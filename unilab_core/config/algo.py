@@ -1,0 +1,136 @@
+"""The `algo` section: what every algorithm has, and SAC.
+
+Every number comes from conf/<algo>/config.yaml and the layers above it; the classes below declare
+the keys, their meaning and their limits, and hold no second set of defaults.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+ALGO_NAMES = ("ppo", "appo", "sac", "flashsac")
+"""Names on the command line; each has a folder of the same name under conf/ once it is there."""
+
+NOT_YET_ALGOS = ("ppo", "appo", "flashsac")
+"""Declared, but their learners are not part of this version."""
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class AlgoConfig:
+    """Keys that all algorithms share."""
+
+    uses_replay: ClassVar[bool] = False
+
+    algo: str
+    """Name on the command line."""
+    algo_log_name: str
+    """First folder under the log root."""
+    preset: str
+    """Named set of settings of this algorithm; explicit overrides still win."""
+    seed: int
+    """Root of every random stream; each role and rank derives its own."""
+    num_envs: int
+    """Environments per rank."""
+    max_iterations: int
+    """Iterations after which training is complete."""
+    save_interval: int
+    """Iterations between two checkpoints."""
+    gamma: float
+    """Discount per environment step."""
+    load_run: int | str
+    """Run directory to load from; -1 is the newest run of the same algorithm and task."""
+    checkpoint: int | str
+    """Checkpoint inside that run: an iteration, a file name, or -1 for the newest."""
+    resume: bool
+    """Continue from `load_run` and `checkpoint` instead of from new weights."""
+
+    def __post_init__(self) -> None:
+        """Limits that hold for every algorithm."""
+        require(self.seed >= 0, "seed", self.seed, "an integer >= 0")
+        for name in ("num_envs", "max_iterations", "save_interval"):
+            require(getattr(self, name) >= 1, name, getattr(self, name), "an integer >= 1")
+        require(0.0 <= self.gamma < 1.0, "gamma", self.gamma, "a number in [0, 1)")
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class SacConfig(AlgoConfig):
+    """SAC with distributional critics (`preset: fast`) or scalar ones (`preset: classic`)."""
+
+    uses_replay: ClassVar[bool] = True
+
+    algo: Literal["sac"]
+    preset: Literal["fast", "classic"]
+    """`fast`: distributional or scalar critics with LayerNorm, mean of the critics; `classic`:
+    two scalar ReLU critics, minimum of the two, as the well-known small-task implementations."""
+    batch_size: int
+    """Transitions per update, over all environments of the rank."""
+    replay_buffer_n: int
+    """Rows kept per environment; the capacity is this times `num_envs`."""
+    updates_per_step: int
+    """Critic updates per vector step."""
+    learning_starts: int
+    """Vector steps of random actions before the first update."""
+    policy_frequency: int
+    """Critic updates per actor update."""
+    tau: float
+    """Share of the online weights that each target update takes over."""
+    actor_lr: float
+    """Learning rate of the actor."""
+    critic_lr: float
+    """Learning rate of the critics."""
+    alpha_lr: float
+    """Learning rate of the temperature; 0 keeps it at `alpha_init`."""
+    alpha_init: float
+    """Temperature at the start."""
+    target_entropy_ratio: float
+    """The target entropy is minus this times the number of actions, in nats."""
+    actor_hidden_dim: int | tuple[int, ...]
+    """Width of the first hidden layer (the next ones halve it), or all widths as a list."""
+    critic_hidden_dim: int | tuple[int, ...]
+    """As `actor_hidden_dim`, for each of the two critics."""
+    num_atoms: int
+    """Atoms of the value distribution; 1 makes the critics scalar."""
+    v_min: float
+    """Lowest atom, in discounted return."""
+    v_max: float
+    """Highest atom, in discounted return."""
+    use_layer_norm: bool
+    """LayerNorm after each hidden linear layer."""
+    obs_normalization: bool
+    """Running mean and variance of the observations, saved with the policy."""
+    max_grad_norm: float
+    """Gradient norm that each update is clipped to; 0 switches clipping off."""
+    n_step: int
+    """Rewards summed before bootstrapping."""
+    age_decay: float
+    """Linear preference for new rows when sampling; 0 is uniform, below 0 prefers old rows."""
+
+    def __post_init__(self) -> None:
+        """Limits of SAC's own keys."""
+        # slots=True makes a new class object, which zero-argument super() would miss.
+        AlgoConfig.__post_init__(self)
+        for name in ("batch_size", "replay_buffer_n", "updates_per_step", "policy_frequency",
+                     "num_atoms", "n_step"):  # fmt: skip
+            require(getattr(self, name) >= 1, name, getattr(self, name), "an integer >= 1")
+        require(
+            self.learning_starts >= 0, "learning_starts", self.learning_starts, "an integer >= 0"
+        )
+        require(0.0 < self.tau <= 1.0, "tau", self.tau, "a number in (0, 1]")
+        for name in ("actor_lr", "critic_lr", "alpha_init"):
+            require(getattr(self, name) > 0.0, name, getattr(self, name), "a number > 0")
+        for name in ("alpha_lr", "max_grad_norm"):
+            require(getattr(self, name) >= 0.0, name, getattr(self, name), "a number >= 0")
+        for name in ("actor_hidden_dim", "critic_hidden_dim"):
+            widths = getattr(self, name)
+            positive = widths >= 1 if isinstance(widths, int) else min(widths, default=0) >= 1
+            require(positive, name, widths, "a width >= 1, or a list of such widths")
+        require(self.v_min < self.v_max, "v_min", self.v_min, f"less than v_max = {self.v_max}")
+
+
+ALGO_CONFIGS: dict[str, type[AlgoConfig]] = {"sac": SacConfig}
+"""Section class of each algorithm that this version can train."""
+
+
+def require(holds: bool, name: str, got: object, expected: str) -> None:
+    """A check of a section's `__post_init__`: name, got, expected."""
+    if not holds:
+        raise ValueError(f"{name}: got {got!r}, expected {expected}")
