@@ -59,7 +59,7 @@ def _build_env(ctx: ChildContext) -> Env:
         )
     except ConfigError:
         raise
-    except Exception as error:  # noqa: BLE001 - a task is the user's code: whatever it raises
+    except Exception as error:
         raise EnvError(f"constructor: {type(error).__name__}: {error}") from error
     ctx.beat.advance()
     return env

@@ -123,12 +123,12 @@ class SlotLoop:
     def _reset(self) -> StepResult:
         try:
             return self._env.reset()
-        except Exception as error:  # noqa: BLE001 - as in _step
+        except Exception as error:
             raise EnvError(f"reset: {type(error).__name__}: {error}") from error
 
     def _step(self) -> StepResult:
         self._beat.phase("training/env_step")
         try:
             return self._env.step(self._port.actions)
-        except Exception as error:  # noqa: BLE001 - terms are the user's code: whatever it raises
+        except Exception as error:  # terms are the user's code: whatever it raises
             raise EnvError(f"step {self._tick}: {type(error).__name__}: {error}") from error
