@@ -1,4 +1,4 @@
-"""``unilab-bench NAME [--json]``: run one benchmark, print its table, say whether its promise holds.
+"""``unilab-bench NAME [--json]``: run a benchmark, print its table and whether its promise holds.
 
 Exit codes: 0 the promise holds, 1 it does not, 2 usage.
 """

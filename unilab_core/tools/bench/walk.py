@@ -1,8 +1,8 @@
 """``unilab-bench walk``: seconds from process start until a policy passes the evaluation.
 
-Training exports its policy on a clock; nothing is evaluated while it runs. Afterwards every exported
-policy is judged in order. The time to success is that of the first of two passing policies in a
-row, counted from the start of the launcher's process.
+Training exports its policy on a clock; nothing is evaluated while it runs. Afterwards every
+exported policy is judged in order. The time to success is that of the first of two passing policies
+in a row, counted from the start of the launcher's process.
 """
 
 from __future__ import annotations
