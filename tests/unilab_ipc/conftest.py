@@ -82,8 +82,8 @@ def explore_schedules(build: Build, *, crashes: bool = True) -> int:
         if not options:
             return count
         last = len(options) - 1
-        choices = [choices_at(choices, index) for index in range(last)]
-        choices.append(choices_at(choices, last) + 1)
+        prefix = [choices_at(choices, index) for index in range(last)]
+        choices = [*prefix, choices_at(choices, last) + 1]
 
 
 def choices_at(choices: list[int], index: int) -> int:
