@@ -161,7 +161,8 @@ def _train(
                 saver=saver,
                 flight=inference_slot.flight(),
                 ingress=replay_ingress.gauges(),
-                last_reports=reader.read(),
+                reports=[*loop.last_reports, *reader.read()],
+                progress=progress,
                 wall_s=loop.elapsed_s,
             )
         ),

@@ -7,7 +7,7 @@ from typing import Any
 from unilab_core.config.config import Config
 from unilab_core.contracts import EnvSpec
 from unilab_core.telemetry.training_logger import TrainingLogger
-from unilab_learner.saver import Saver
+from unilab_learner.saver import Progress, Saver
 
 MANIFEST_VERSION = 1
 INFERENCE_RING_CAPACITY = 1
@@ -28,8 +28,9 @@ class ResultParts:
     """Gauges of the inference slot."""
     ingress: Mapping[str, float]
     """Gauges of the replay ingress."""
-    last_reports: Sequence[Mapping[str, Any]]
-    """Collector records since the last iteration."""
+    reports: Sequence[Mapping[str, Any]]
+    """The newest collector records."""
+    progress: Progress
     wall_s: float
 
 
@@ -39,6 +40,9 @@ def session_result(parts: ResultParts) -> dict[str, Any]:
     last = saver.last_checkpoint
     return {
         **parts.logger.summary(),
+        # The closing drain stores the tick that the last logged iteration had still in flight.
+        "completed_iterations": parts.progress.iteration,
+        "total_env_steps": parts.progress.env_steps,
         "reason": parts.reason,
         "last_checkpoint": None if last is None else str(last),
         "num_failed_saves": saver.num_failed_saves,
@@ -48,7 +52,7 @@ def session_result(parts: ResultParts) -> dict[str, Any]:
             "inference_ring_capacity": INFERENCE_RING_CAPACITY,
             "collector_metrics_interval": parts.config.training.collector_metrics_interval,
             "collector_backend_device": parts.spec.backend_device,
-            "inference_flight": {**parts.flight, **_flight_maxima(parts.last_reports)},
+            "inference_flight": {**parts.flight, **_flight_maxima(parts.reports)},
             "replay_ingress": dict(parts.ingress),
         },
     }
