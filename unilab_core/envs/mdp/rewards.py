@@ -4,12 +4,12 @@ Symbols: v, omega velocity and angular velocity in the base frame, q joint angle
 phi gait phase of a foot in [0, 1): stance while phi < stance_fraction, then swing.
 """
 
+from functools import cache
+
 import numpy as np
 
 from unilab_core.contracts import FloatArray
 from unilab_core.envs.term_view import TermView
-
-_ONES = np.ones(64, np.float32)
 
 
 def tracking_lin_vel(env: TermView, command: str, sigma: float) -> FloatArray:
@@ -17,7 +17,7 @@ def tracking_lin_vel(env: TermView, command: str, sigma: float) -> FloatArray:
     error = env.commands[command][:, :2] - env.robot.lin_vel_b[:, :2]
     error *= error
     squared = error[:, 0] + error[:, 1]
-    squared *= np.float32(-1.0 / sigma)
+    squared *= -1.0 / sigma
     return np.exp(squared, out=squared)
 
 
@@ -25,7 +25,7 @@ def tracking_ang_vel(env: TermView, command: str, sigma: float) -> FloatArray:
     """exp(-(omega_cmd - omega_z)^2 / sigma)."""
     error = env.commands[command][:, 2] - env.robot.ang_vel_b[:, 2]
     error *= error
-    error *= np.float32(-1.0 / sigma)
+    error *= -1.0 / sigma
     return np.exp(error, out=error)
 
 
@@ -42,7 +42,7 @@ def ang_vel_xy(env: TermView) -> FloatArray:
 
 def base_height(env: TermView, target_m: float) -> FloatArray:
     """(z - target)^2 of the base."""
-    error = env.robot.base_height - np.float32(target_m)
+    error = env.robot.base_height - target_m
     error *= error
     return error
 
@@ -63,8 +63,8 @@ def gait_contact(
     env: TermView, command: str, stance_fraction: float, threshold_n: float
 ) -> FloatArray:
     """Share of the feet that touch the ground exactly while their phase says stance."""
-    stance = env.commands[command] < np.float32(stance_fraction)
-    touching = env.robot.foot_force > np.float32(threshold_n)
+    stance = env.commands[command] < stance_fraction
+    touching = env.robot.foot_force > threshold_n
     return _row_mean(np.equal(stance, touching).astype(np.float32))
 
 
@@ -72,10 +72,10 @@ def swing_feet_z(
     env: TermView, command: str, stance_fraction: float, target_m: float, sigma: float
 ) -> FloatArray:
     """Mean over the feet of [swing] x exp(-(z_foot - target)^2 / sigma), z of the foot's centre."""
-    swing = (env.commands[command] >= np.float32(stance_fraction)).astype(np.float32)
-    error = env.robot.foot_height - np.float32(target_m)
+    swing = (env.commands[command] >= stance_fraction).astype(np.float32)
+    error = env.robot.foot_height - target_m
     error *= error
-    error *= np.float32(-1.0 / sigma)
+    error *= -1.0 / sigma
     np.exp(error, out=error)
     error *= swing
     return _row_mean(error)
@@ -83,9 +83,14 @@ def swing_feet_z(
 
 def _row_sum(values: FloatArray) -> FloatArray:
     """[E, w] -> [E]; a matrix product, which costs less than a reduction for small w."""
-    return np.dot(values, _ONES[: values.shape[1]])
+    return np.dot(values, _weights(values.shape[1], 1.0))
 
 
 def _row_mean(values: FloatArray) -> FloatArray:
     """[E, w] -> [E]."""
-    return np.dot(values, _ONES[: values.shape[1]] * np.float32(1.0 / values.shape[1]))
+    return np.dot(values, _weights(values.shape[1], 1.0 / values.shape[1]))
+
+
+@cache
+def _weights(width: int, weight: float) -> FloatArray:
+    return np.full(width, weight, np.float32)

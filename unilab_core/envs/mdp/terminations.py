@@ -15,9 +15,9 @@ def time_out(env: TermView) -> BoolArray:
 
 def bad_orientation(env: TermView, limit_rad: float) -> BoolArray:
     """The base leans further than the limit away from upright."""
-    return env.robot.gravity_b[:, 2] > np.float32(-math.cos(limit_rad))
+    return env.robot.gravity_b[:, 2] > -math.cos(limit_rad)
 
 
 def base_too_low(env: TermView, limit_m: float) -> BoolArray:
     """The base is lower than the limit: the robot lies on the ground."""
-    return env.robot.base_height < np.float32(limit_m)
+    return env.robot.base_height < limit_m
