@@ -2,8 +2,6 @@
 
 import math
 
-import numpy as np
-
 from unilab_core.contracts import BoolArray
 from unilab_core.envs.term_view import TermView
 
