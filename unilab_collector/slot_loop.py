@@ -26,7 +26,7 @@ from unilab_collector.tick_report import (
     TickReporter,
 )
 from unilab_core.contracts import Env, StepResult
-from unilab_core.run.failures import EnvError
+from unilab_core.run.failures import EnvError, RunError
 from unilab_ipc.heartbeat import RoleBeat
 from unilab_ipc.inference_slot import InferenceSlot
 from unilab_ipc.waiting import Waiter
@@ -123,6 +123,8 @@ class SlotLoop:
     def _reset(self) -> StepResult:
         try:
             return self._env.reset()
+        except RunError:
+            raise
         except Exception as error:
             raise EnvError(f"reset: {type(error).__name__}: {error}") from error
 
@@ -130,5 +132,7 @@ class SlotLoop:
         self._beat.phase("training/env_step")
         try:
             return self._env.step(self._port.actions)
+        except RunError:  # it names its owner already
+            raise
         except Exception as error:  # terms are the user's code: whatever it raises
             raise EnvError(f"step {self._tick}: {type(error).__name__}: {error}") from error

@@ -69,7 +69,9 @@ class OffPolicyLoop:
         self._algo = parts.learner.cfg
         self._training = parts.config.training
         self._progress = parts.progress
-        self._first_env_steps = parts.progress.env_steps
+        # The step axis counts answered ticks: when their rows arrive depends on the scheduler, and
+        # two iterations must not share a point of the axis.
+        self._served_env_steps = parts.progress.env_steps
         self._timer = PhaseTimer(PHASES)
         self._skipped = 0
         self._start_ns = time.monotonic_ns()
@@ -117,7 +119,7 @@ class OffPolicyLoop:
         timer.lap(LEARNING)
         self._progress.iteration += 1
         self._require_finite(skipped)
-        beat.counts(self._progress.iteration, self._progress.env_steps)
+        beat.counts(self._progress.iteration, self._served_env_steps)
         beat.advance()
 
     def _wait_for_request(self) -> int:
@@ -141,6 +143,7 @@ class OffPolicyLoop:
         beat.phase("training/inference_response")
         server.respond(seq, self._progress.iteration)  # SYNC POINT: response
         timer.lap(RELEASE)
+        self._served_env_steps += self._parts.num_envs
         beat.advance()
 
     def _drain(self) -> None:
@@ -233,7 +236,7 @@ class OffPolicyLoop:
         parts.logger.submit(
             IterationSample(
                 iteration=self._progress.iteration,
-                env_steps=self._progress.env_steps,
+                env_steps=self._served_env_steps,
                 wall_s=timer.wall_ns / NS_PER_S,
                 learner=self._times(),
                 metrics={**self._metrics, **self._ingress_metrics()},

@@ -345,3 +345,14 @@ def test_an_environment_exception_becomes_an_environment_failure_with_its_cause(
     with pytest.raises(EnvError, match="step 0: ZeroDivisionError: a term") as caught:
         rig.run()
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+def test_a_failure_that_names_its_owner_is_passed_on_as_it_is(make_rig):
+    rig = make_rig(ticks=6)
+
+    def fail():
+        raise NonFiniteError("action", 1, 0)
+
+    rig.env.before_step = fail
+    with pytest.raises(NonFiniteError, match="action NaN env 1 step 0"):
+        rig.run()
