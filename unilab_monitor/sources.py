@@ -52,6 +52,7 @@ class LiveSource:
     def __init__(self, folder: JobFolder) -> None:
         self._folder = folder
         self._run_id: object = None
+        self._launch_stamp: tuple[int, int] | None = None
         self._facts = JobFacts(job=folder.job)
         self._segments: list[Segment] = []
         self._board: HeartbeatBoard | None = None
@@ -134,6 +135,11 @@ class LiveSource:
         return None
 
     def _replaced(self) -> bool:
+        """Whether another launcher owns the folder now; the record is read only when it changed."""
+        stamp = _stamp(self._folder.path / "launch.json")
+        if stamp is None or stamp == self._launch_stamp:
+            return False
+        self._launch_stamp = stamp
         launch = _record(self._folder, "launch.json")
         return launch is not None and launch.get("run_id") != self._run_id
 
@@ -221,6 +227,14 @@ def _record(folder: JobFolder, name: str) -> dict[str, Any] | None:
         return folder.read_json(name)
     except RecordInvalid:
         return None
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    try:
+        info = path.stat(follow_symlinks=False)
+    except OSError:
+        return None
+    return info.st_ino, info.st_mtime_ns
 
 
 def _process(row: RoleStatus, now_ns: int) -> ProcessView:
