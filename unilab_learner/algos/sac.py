@@ -27,7 +27,7 @@ from unilab_core.config.algo import SacConfig
 from unilab_core.nets.critics import CriticEnsemble
 from unilab_core.nets.squashed_gaussian import ActorSpec, SquashedGaussianActor
 from unilab_learner.losses import categorical
-from unilab_learner.losses.guarded_step import guarded_step
+from unilab_learner.losses.guarded_adam import GuardedAdam, flatten_parameters
 from unilab_learner.losses.polyak import polyak_update
 
 NUM_CRITICS = 2
@@ -99,9 +99,11 @@ class SacState:
     target_critics: CriticEnsemble
     log_alpha: Tensor
     """[] logarithm of the temperature"""
-    actor_optimizer: torch.optim.Optimizer
-    critic_optimizer: torch.optim.Optimizer
-    alpha_optimizer: torch.optim.Optimizer
+    target_vector: Tensor
+    """[P] all parameters of the target critics"""
+    actor_optimizer: GuardedAdam
+    critic_optimizer: GuardedAdam
+    alpha_optimizer: GuardedAdam
     support: Tensor
     """[K] atoms of the value distribution (one 0 when the critics are scalar)"""
     target_entropy: float
@@ -183,16 +185,15 @@ def build_state(
         else torch.zeros(1)
     )
 
-    def adam(params: list[Tensor], lr: float, weight_decay: float) -> torch.optim.Optimizer:
-        return torch.optim.AdamW(
-            params, lr=lr, betas=preset.adam_betas, weight_decay=weight_decay, fused=True
-        )
+    def adam(params: list[Tensor], lr: float, weight_decay: float) -> GuardedAdam:
+        return GuardedAdam(params, lr=lr, betas=preset.adam_betas, weight_decay=weight_decay)
 
     return SacState(
         preset=preset,
         actor=actor,
         critics=critics,
         target_critics=target_critics,
+        target_vector=flatten_parameters(list(target_critics.parameters())),
         log_alpha=log_alpha,
         actor_optimizer=adam(list(actor.parameters()), cfg.actor_lr, preset.weight_decay),
         critic_optimizer=adam(list(critics.parameters()), cfg.critic_lr, preset.weight_decay),
@@ -264,20 +265,13 @@ def update(state: SacState, batch: SacBatch, cfg: SacConfig) -> dict[str, Tensor
         target, next_log_prob = critic_target(state, batch, cfg)
     outputs = state.critics(batch.critic_obs, batch.action)
     loss = critic_loss(outputs, target)
-    critic_norm, skipped = guarded_step(
-        state.critic_optimizer,
-        list(state.critics.parameters()),
-        loss,
-        max_grad_norm=cfg.max_grad_norm,
-    )
+    critic_norm, skipped = state.critic_optimizer.step(loss, max_grad_norm=cfg.max_grad_norm)
     alpha_loss = temperature_loss(state.log_alpha, next_log_prob, state.target_entropy)
-    _, alpha_skipped = guarded_step(
-        state.alpha_optimizer, [state.log_alpha], alpha_loss, max_grad_norm=0.0
-    )
+    _, alpha_skipped = state.alpha_optimizer.step(alpha_loss)
     state.skipped_steps += skipped + alpha_skipped
     if state.num_updates % cfg.policy_frequency == 0:
         state.actor_metrics = _update_actor(state, batch, cfg)
-    polyak_update(state.target_critics, state.critics, cfg.tau)
+    polyak_update(state.target_vector, state.critic_optimizer.flat, cfg.tau)
     state.num_updates += 1
     target_value = target[..., 0] if cfg.num_atoms == 1 else target @ state.support
     return {
@@ -301,12 +295,7 @@ def _update_actor(state: SacState, batch: SacBatch, cfg: SacConfig) -> dict[str,
     )
     value = values.mean(dim=0) if state.preset.average_critics else values.amin(dim=0)
     loss = actor_loss(state.log_alpha.detach().exp(), log_prob, value)
-    norm, skipped = guarded_step(
-        state.actor_optimizer,
-        list(state.actor.parameters()),
-        loss,
-        max_grad_norm=cfg.max_grad_norm,
-    )
+    norm, skipped = state.actor_optimizer.step(loss, max_grad_norm=cfg.max_grad_norm)
     state.skipped_steps += skipped
     return {
         "Loss/actor": loss.detach(),
