@@ -13,7 +13,7 @@ import numpy as np
 from unilab_core.config.env import CRITIC_GROUP, POLICY_GROUP, ObservationTermConfig
 from unilab_core.contracts import FloatArray, IdArray
 from unilab_core.envs.columns import column_block
-from unilab_core.envs.managers.resolve import resolve_term
+from unilab_core.envs.managers.resolve import first_value, resolve_term
 from unilab_core.envs.mdp import observations
 from unilab_core.envs.term_view import TermView
 
@@ -83,7 +83,7 @@ class _Term:
         self._function = resolve_term(observations, config.function, config.params, ("env",), path)
         self._params: dict[str, Any] = config.params
         self._rng = rng
-        value = self.read(view)
+        value = first_value(self._function, view, self._params, path)
         if value.ndim > 2 or value.shape[0] != view.num_envs:
             raise ValueError(f"{path}: got shape {value.shape}, expected ({view.num_envs}, width)")
         self.frame_width = 1 if value.ndim == 1 else value.shape[1]

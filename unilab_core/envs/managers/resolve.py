@@ -11,6 +11,8 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+from numpy.typing import NDArray
+
 from unilab_core.config.errors import ConfigError, unknown_name
 
 Term = Callable[..., Any]
@@ -39,6 +41,17 @@ def resolve_term(
         if default is inspect.Parameter.empty and name not in params:
             raise ConfigError(f"{path}.params.{name}: missing for {function}")
     return term
+
+
+def first_value(term: Term, view: Any, params: dict[str, Any], path: str) -> NDArray[Any]:
+    """A term's result on the first look; what it raises there is a setting that does not fit."""
+    try:
+        return term(view, **params)
+    except ConfigError:
+        raise
+    except (TypeError, ValueError, LookupError, AttributeError) as error:
+        detail = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ConfigError(f"{path}: does not work with params {params}: {detail}") from error
 
 
 def check_shape(path: str, got: tuple[int, ...], expected: tuple[int, ...]) -> None:

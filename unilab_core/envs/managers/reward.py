@@ -4,7 +4,7 @@ import numpy as np
 
 from unilab_core.config.env import RewardTermConfig
 from unilab_core.contracts import BoolArray, FloatArray
-from unilab_core.envs.managers.resolve import check_shape, resolve_term
+from unilab_core.envs.managers.resolve import check_shape, first_value, resolve_term
 from unilab_core.envs.mdp import rewards
 from unilab_core.envs.term_view import TermView
 
@@ -19,7 +19,7 @@ class RewardManager:
         for name, config in terms.items():
             path = f"env.rewards.{name}"
             function = resolve_term(rewards, config.function, config.params, ("env",), path)
-            check_shape(path, function(view, **config.params).shape, (view.num_envs,))
+            check_shape(path, first_value(function, view, config.params, path).shape, (view.num_envs,))
             self._terms.append((function, config.params))
         self.weights: FloatArray = np.array([c.weight for c in terms.values()], np.float32)
         """Per term; a curriculum may change them."""

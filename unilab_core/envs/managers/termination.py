@@ -8,7 +8,7 @@ import numpy as np
 
 from unilab_core.config.env import TerminationTermConfig
 from unilab_core.contracts import BoolArray, IdArray
-from unilab_core.envs.managers.resolve import check_shape, resolve_term
+from unilab_core.envs.managers.resolve import check_shape, first_value, resolve_term
 from unilab_core.envs.mdp import terminations
 from unilab_core.envs.term_view import TermView
 
@@ -25,7 +25,7 @@ class TerminationManager:
         for name, config in terms.items():
             path = f"env.terminations.{name}"
             function = resolve_term(terminations, config.function, config.params, ("env",), path)
-            check_shape(path, function(view, **config.params).shape, (view.num_envs,))
+            check_shape(path, first_value(function, view, config.params, path).shape, (view.num_envs,))
             self._terms.append((function, config.params, config.time_out))
         kinds = [config.time_out for config in terms.values()]
         self._time_outs = [index for index, time_out in enumerate(kinds) if time_out]
