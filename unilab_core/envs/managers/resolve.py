@@ -14,6 +14,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from unilab_core.config.errors import ConfigError, unknown_name
+from unilab_core.envs.term_view import TermView
 
 Term = Callable[..., Any]
 
@@ -43,7 +44,7 @@ def resolve_term(
     return term
 
 
-def first_value(term: Term, view: Any, params: dict[str, Any], path: str) -> NDArray[Any]:
+def first_value(term: Term, view: TermView, params: dict[str, Any], path: str) -> NDArray[Any]:
     """A term's result on the first look; what it raises there is a setting that does not fit."""
     try:
         return term(view, **params)

@@ -19,7 +19,8 @@ class RewardManager:
         for name, config in terms.items():
             path = f"env.rewards.{name}"
             function = resolve_term(rewards, config.function, config.params, ("env",), path)
-            check_shape(path, first_value(function, view, config.params, path).shape, (view.num_envs,))
+            value = first_value(function, view, config.params, path)
+            check_shape(path, value.shape, (view.num_envs,))
             self._terms.append((function, config.params))
         self.weights: FloatArray = np.array([c.weight for c in terms.values()], np.float32)
         """Per term; a curriculum may change them."""

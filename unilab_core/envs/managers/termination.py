@@ -25,7 +25,8 @@ class TerminationManager:
         for name, config in terms.items():
             path = f"env.terminations.{name}"
             function = resolve_term(terminations, config.function, config.params, ("env",), path)
-            check_shape(path, first_value(function, view, config.params, path).shape, (view.num_envs,))
+            value = first_value(function, view, config.params, path)
+            check_shape(path, value.shape, (view.num_envs,))
             self._terms.append((function, config.params, config.time_out))
         kinds = [config.time_out for config in terms.values()]
         self._time_outs = [index for index, time_out in enumerate(kinds) if time_out]
