@@ -77,7 +77,14 @@ class GaussianPolicy(nn.Module):
 
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         """Mean[..., A] and standard deviation[A] of raw observations[..., O]."""
-        rows = scale_obs(obs, self.normalizer, self.spec.obs_clip)
+        return self.of_scaled(self.scaled(obs))
+
+    def scaled(self, obs: Tensor) -> Tensor:
+        """Observations as the network sees them."""
+        return scale_obs(obs, self.normalizer, self.spec.obs_clip)
+
+    def of_scaled(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """`forward` of rows that `scaled` made: an update scales once, not once per epoch."""
         return self.net(rows).float(), self.log_std.exp()
 
     def act(self, obs: Tensor) -> Tensor:
@@ -111,7 +118,14 @@ class ValueNet(nn.Module):
 
     def forward(self, critic_obs: Tensor) -> Tensor:
         """Value of each row of raw critic observations[..., C] -> [...]."""
-        rows = scale_obs(critic_obs, self.normalizer, self.obs_clip)
+        return self.of_scaled(self.scaled(critic_obs))
+
+    def scaled(self, critic_obs: Tensor) -> Tensor:
+        """Observations as the network sees them."""
+        return scale_obs(critic_obs, self.normalizer, self.obs_clip)
+
+    def of_scaled(self, rows: Tensor) -> Tensor:
+        """`forward` of rows that `scaled` made."""
         return self.net(rows).float().squeeze(-1)
 
 
