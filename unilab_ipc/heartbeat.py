@@ -2,8 +2,8 @@
 
 One row per (role, rank), written by that role alone; the launcher also writes the stop level. A
 hang is told from a long phase by `progress`: a row that neither advances nor awaits another role
-stands still. Readers copy words one by one, so a row is a set of recent values, not one instant; identity
-(pid, start ticks) is stored before `state` becomes `alive`.
+stands still. Readers copy words one by one, so a row is a set of recent values, not one instant;
+identity (pid, start ticks) is stored before `state` becomes `alive`.
 
 # SYNC POINT: registered (state stored last in `register`, read first in `row`)
 # SYNC POINT: stop (`request_stop` stores the level, the launcher then rings every bell)

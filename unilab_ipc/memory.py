@@ -68,13 +68,12 @@ class Segment:
     def close(self) -> None:
         """Drop our views, the mapping and the creator's lock; calling again does nothing.
 
-        Arrays handed out earlier keep the pages mapped until they are garbage themselves.
+        The pages are unmapped when the last array over them is gone. Never by `mmap.close()`: numpy
+        keeps a reference to the mapping but no export, so closing it would pull the memory away
+        from under arrays that a port still holds.
         """
         self.view = {}
-        if self._mapping is not None:
-            with contextlib.suppress(BufferError):
-                self._mapping.close()
-            self._mapping = None
+        self._mapping = None
         if self._lock_fd is not None:
             # The mapping's own duplicate of the descriptor shares the lock: release it by name.
             fcntl.flock(self._lock_fd, fcntl.LOCK_UN)

@@ -110,7 +110,9 @@ def describe_type(wanted: Any) -> str:  # noqa: ANN401 - any declared type
         return "null"
     if dataclasses.is_dataclass(wanted):
         return "a section of keys"
-    return {bool: "true or false", str: "text"}.get(wanted, wanted.__name__)
+    if wanted is str:
+        return "text"
+    return "true or false" if wanted is bool else str(wanted.__name__)
 
 
 def _convert_union(value: object, wanted: Any, path: str) -> Any:  # noqa: ANN401 - any union

@@ -162,6 +162,7 @@ class TailThroughput:
     """Throughput of the last iterations from (steps, seconds) pairs: long ones weigh more."""
 
     def __init__(self, window_iterations: int = 100) -> None:
+        self.window_iterations = window_iterations
         self._pairs: deque[tuple[int, float]] = deque(maxlen=window_iterations)
 
     @property

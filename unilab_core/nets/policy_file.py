@@ -1,0 +1,104 @@
+"""`policy.pt`: the actor alone, with all that is needed to run it and nothing of the training.
+
+Written by the learner beside its checkpoints, read by the evaluation. Loading executes no code from
+the file and needs no configuration. Content:
+
+    format      "unilab-policy"
+    version     1
+    actor       ActorSpec as a dict
+    weights     state dict of the actor (float32, CPU)
+    normalizer  state dict of the observation normaliser, or None
+    contract    task, sim, algo, obs_width, action_width, obs_terms, env (config), iteration, ...
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from unilab_core.nets.normalizer import ObsNormalizer
+from unilab_core.nets.squashed_gaussian import ActorSpec, SquashedGaussianActor
+from unilab_core.nets.torch_file import DamagedFileError, read_torch_file, write_torch_file
+
+FORMAT = "unilab-policy"
+VERSION = 1
+CONTRACT_KEYS = frozenset(
+    {"task", "sim", "algo", "obs_width", "action_width", "obs_terms", "env", "iteration"}
+)
+
+
+class PolicyFileError(ValueError):
+    """The file is damaged or is not a policy of this project."""
+
+
+class Policy:
+    """A deterministic policy on the CPU. Observations [E, O] in, actions [E, A] out."""
+
+    def __init__(
+        self,
+        actor: SquashedGaussianActor,
+        normalizer: ObsNormalizer | None,
+        contract: dict[str, Any],
+    ) -> None:
+        self.contract = contract
+        self._actor = actor.eval()
+        self._normalizer = normalizer
+
+    @torch.inference_mode()
+    def act(self, obs: np.ndarray) -> np.ndarray:
+        """The most likely action for each row of obs[E, O] (float32) -> [E, A] float32."""
+        if obs.ndim != 2 or obs.shape[1] != self.contract["obs_width"]:
+            raise ValueError(f"obs: got {obs.shape}, expected (E, {self.contract['obs_width']})")
+        rows = torch.from_numpy(np.ascontiguousarray(obs, dtype=np.float32))
+        if self._normalizer is not None:
+            rows = self._normalizer(rows)
+        return self._actor.act(rows).numpy()
+
+
+def save_policy(
+    path: Path,
+    actor: SquashedGaussianActor,
+    normalizer: ObsNormalizer | None,
+    contract: Mapping[str, Any],
+) -> None:
+    """Write the file so that a reader sees either the old one or the complete new one."""
+    missing = CONTRACT_KEYS - set(contract)
+    if missing:
+        raise ValueError(f"policy contract: missing {sorted(missing)}")
+    content = {
+        "format": FORMAT,
+        "version": VERSION,
+        "actor": actor.spec.to_dict(),
+        "weights": _on_cpu(actor.state_dict()),
+        "normalizer": None if normalizer is None else _on_cpu(normalizer.state_dict()),
+        "contract": dict(contract),
+    }
+    for name, tensor in {**content["weights"], **(content["normalizer"] or {})}.items():
+        if not bool(torch.isfinite(tensor).all()):
+            raise ValueError(f"policy {path}: {name} holds a non-finite value; nothing was written")
+    write_torch_file(path, content)
+
+
+def load_policy(path: Path) -> Policy:
+    """Read a policy; PolicyFileError names the file and what is wrong with it."""
+    try:
+        content = read_torch_file(path)
+    except DamagedFileError as error:
+        raise PolicyFileError(str(error)) from error
+    if content.get("format") != FORMAT:
+        raise PolicyFileError(f"{path}: not a {FORMAT} file")
+    if content["version"] != VERSION:
+        raise PolicyFileError(f"{path}: version {content['version']}, expected {VERSION}")
+    actor = SquashedGaussianActor(ActorSpec.from_dict(content["actor"]))
+    actor.load_state_dict(content["weights"])
+    normalizer = None
+    if content["normalizer"] is not None:
+        normalizer = ObsNormalizer(actor.spec.obs_width)
+        normalizer.load_state_dict(content["normalizer"])
+    return Policy(actor, normalizer, content["contract"])
+
+
+def _on_cpu(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name: tensor.detach().cpu().clone() for name, tensor in state.items()}

@@ -1,0 +1,1 @@
+"""One file per algorithm, no framework inside: sac."""

@@ -1,0 +1,47 @@
+"""An optimiser step that never lets a non-finite number into the weights, and never waits for one.
+
+The fused Adam of torch skips its whole step, moments and step counters included, when the tensor
+`found_inf` is 1. The decision is made where the tensors live: the host reads the count of skipped
+steps once per iteration.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+def guarded_step(
+    optimizer: torch.optim.Optimizer,
+    params: Sequence[Tensor],
+    loss: Tensor,
+    *,
+    max_grad_norm: float,
+) -> tuple[Tensor, Tensor]:
+    """Differentiate `loss` by `params` alone, and step unless anything is non-finite.
+
+    Only the named parameters get gradients, so that the actor loss does not pay for the weight
+    gradients of the critics it runs through.
+
+    Args:
+        optimizer: a fused Adam or AdamW over exactly `params`.
+        params: the parameters to move.
+        loss: a scalar.
+        max_grad_norm: joint L2 limit; 0 leaves the gradients alone.
+
+    Returns:
+        The gradient norm before clipping, and 1.0 if the step was skipped, else 0.0.
+    """
+    grads = torch.autograd.grad(loss, params)
+    norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads)))
+    if max_grad_norm > 0.0:
+        grads = torch._foreach_mul(grads, (max_grad_norm / (norm + 1e-6)).clamp(max=1.0))
+    skipped = 1.0 - (torch.isfinite(norm) & torch.isfinite(loss.detach())).float()
+    for param, grad in zip(params, grads, strict=True):
+        param.grad = grad
+    optimizer.grad_scale = None
+    optimizer.found_inf = skipped
+    optimizer.step()
+    for param in params:
+        param.grad = None
+    return norm, skipped
