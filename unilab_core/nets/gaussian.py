@@ -157,7 +157,7 @@ def kl_divergence(mean_p: Tensor, std_p: Tensor, mean_q: Tensor, std_q: Tensor) 
 
 
 def orthogonal_init(net: nn.Sequential, head_gain: float) -> None:
-    """Orthogonal weights and zero biases: gain sqrt(2) in hidden layers, `head_gain` in the last."""
+    """Orthogonal weights, zero biases: gain sqrt(2) in hidden layers, `head_gain` in the last."""
     linears = [layer for layer in net if isinstance(layer, nn.Linear)]
     for layer in linears:
         nn.init.orthogonal_(layer.weight, head_gain if layer is linears[-1] else HIDDEN_GAIN)

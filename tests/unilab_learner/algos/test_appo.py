@@ -12,7 +12,7 @@ from unilab_core.telemetry.metric_schema import validate_record
 from unilab_learner.algos import appo
 from unilab_learner.losses.gae import gae
 
-T, N, O, C, A = 6, 8, 3, 4, 2
+T, N, O, C, A = 6, 8, 3, 4, 2  # noqa: E741
 
 
 def config(**changes):
