@@ -98,8 +98,12 @@ class ReplayBuffer:
         truncated: np.ndarray,
         next_obs: np.ndarray,
         next_critic_obs: np.ndarray,
-    ) -> None:
-        """Store one tick; arrays [E, width] or [E], copied before returning."""
+    ) -> tuple[Tensor, Tensor]:
+        """Store one tick; arrays [E, width] or [E], copied before returning.
+
+        Returns:
+            The stored obs[E, O] and critic_obs[E, C] on the device of the buffer, not to be kept.
+        """
         cell = self._rows[self.ticks_written % self.num_ticks]
         target = cell if self._staging is None else self._staging
         values = (critic_obs, action, obs, reward, terminated, truncated, next_critic_obs, next_obs)
@@ -110,6 +114,7 @@ class ReplayBuffer:
             # Blocking on purpose: the staging row is reused by the next tick.
             cell.copy_(self._staging)
         self.ticks_written += 1
+        return cell[:, self._columns[2]], cell[:, self._columns[0]]
 
     def sample(self, batch_size: int, generator: torch.Generator) -> ReplayRows:
         """Draw rows with replacement from the stored starts (ages weighted by `age_decay`)."""

@@ -1,0 +1,63 @@
+"""TerminationManager: which episodes end, and why.
+
+Beside the configured terms there is always `unstable`: physics that became non-finite or ran away
+ends its episode as terminated.
+"""
+
+import numpy as np
+
+from unilab_core.config.env import TerminationTermConfig
+from unilab_core.contracts import BoolArray, IdArray
+from unilab_core.envs.managers.resolve import check_shape, resolve_term
+from unilab_core.envs.mdp import terminations
+from unilab_core.envs.term_view import TermView
+
+UNSTABLE = "unstable"
+
+
+class TerminationManager:
+    """All termination terms; keeps the masks of the last step."""
+
+    def __init__(self, terms: dict[str, TerminationTermConfig], view: TermView) -> None:
+        self.names = (*terms, UNSTABLE)
+        self.log_keys = tuple(f"Episode_Termination/{name}" for name in self.names)
+        self._terms = []
+        for name, config in terms.items():
+            path = f"env.terminations.{name}"
+            function = resolve_term(terminations, config.function, config.params, ("env",), path)
+            check_shape(path, function(view, **config.params).shape, (view.num_envs,))
+            self._terms.append((function, config.params, config.time_out))
+        self._masks = np.zeros((len(self.names), view.num_envs), np.bool_)
+        self._none = dict.fromkeys(self.log_keys, 0.0)
+        self.done: BoolArray = np.zeros(view.num_envs, np.bool_)
+
+    def compute(
+        self,
+        view: TermView,
+        unstable: BoolArray | None,
+        terminated: BoolArray,
+        truncated: BoolArray,
+    ) -> None:
+        """Fill both masks [E]; an episode that fell in its last step is terminated only."""
+        masks = self._masks
+        masks[-1] = False if unstable is None else unstable
+        np.copyto(terminated, masks[-1])
+        truncated[:] = False
+        for (function, params, time_out), mask in zip(self._terms, masks, strict=False):
+            np.copyto(mask, function(view, **params))
+            into = truncated if time_out else terminated
+            np.logical_or(into, mask, out=into)
+        np.greater(truncated, terminated, out=truncated)
+        np.logical_or(terminated, truncated, out=self.done)
+
+    def log(self, ids: IdArray, truncated: BoolArray, into: dict[str, float]) -> None:
+        """How many of the environments reset in this step each term ended."""
+        if not len(ids):
+            into.update(self._none)
+            return
+        masks = self._masks[:, ids]
+        for (_, _, time_out), mask in zip(self._terms, masks, strict=False):
+            if time_out:  # one that also fell counts as a fall
+                mask &= truncated[ids]
+        counts = np.count_nonzero(masks, axis=1).tolist()
+        into.update((key, float(count)) for key, count in zip(self.log_keys, counts, strict=True))

@@ -1,0 +1,182 @@
+"""The drawn monitor: one Textual application for the launcher's panel and for attached monitors.
+
+The feed thread posts a `ViewReady` twice a second; the application hands the view to the panels
+that are shown, and each repaints only the lines that differ. Nothing here touches shared memory: a
+stop is asked for through the callable that the entry point passes in.
+
+    width   < 96      stacked cards, one Timing column, the system's figures in one line
+            96-119    metrics beside rewards, Learner beside Collector, the same line
+            >= 120    Learner, Collector and System beside each other
+"""
+
+import asyncio
+import signal
+import threading
+from collections.abc import Callable
+from typing import ClassVar
+
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+
+from unilab_monitor.glyphs import Glyphs
+from unilab_monitor.messages import ViewReady
+from unilab_monitor.palette import BACKGROUND, BORDER, THEME
+from unilab_monitor.panels.clocks import Collector, Learner, Timing
+from unilab_monitor.panels.footer import Footer
+from unilab_monitor.panels.header import Header
+from unilab_monitor.panels.line_panel import LinePanel
+from unilab_monitor.panels.metrics import Metrics
+from unilab_monitor.panels.panel_row import PanelRow
+from unilab_monitor.panels.rewards import Rewards
+from unilab_monitor.panels.status import Status
+from unilab_monitor.panels.system import System, SystemLine
+from unilab_monitor.view import View
+
+LEAVE_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+
+MEDIUM_COLUMNS = 96
+WIDE_COLUMNS = 120
+
+_CSS = f"""
+Screen {{ background: {BACKGROUND}; layout: vertical; }}
+LinePanel {{ width: 1fr; height: 1; background: {BACKGROUND}; }}
+.card {{ border: BORDER_STYLE {BORDER}; padding: 0 1; border-title-color: #8ab8ff;
+         border-title-style: bold; }}
+.card.-stalled {{ border: BORDER_STYLE #8a5a3a; border-title-color: #e3bd6f; }}
+PanelRow {{ width: 1fr; height: auto; layout: horizontal; }}
+#body {{ height: 1fr; scrollbar-size-vertical: 1; scrollbar-gutter: auto;
+         scrollbar-color: {BORDER}; scrollbar-background: {BACKGROUND};
+         scrollbar-color-hover: {BORDER}; scrollbar-background-hover: {BACKGROUND};
+         scrollbar-color-active: {BORDER}; scrollbar-background-active: {BACKGROUND}; }}
+#learner {{ width: 5fr; }}
+#collector {{ width: 5fr; }}
+#system {{ width: 4fr; }}
+#system-line, #status {{ padding: 0 2; }}
+#footer {{ background: #1a2029; padding: 0 2; }}
+#timing {{ display: none; }}
+.-medium #system, .-narrow #system {{ display: none; }}
+.-wide #system-line {{ display: none; }}
+.-narrow PanelRow {{ layout: vertical; }}
+.-narrow #learner, .-narrow #collector {{ display: none; }}
+.-narrow #timing {{ display: block; }}
+.-narrow #body {{ scrollbar-size-vertical: 1; }}
+"""
+
+STOP_NOTICES = (
+    "Stop requested: finishing the iteration and saving. Ctrl-C again: leave without saving",
+    "Second stop: leaving without saving. Ctrl-C again: stop at once",
+    "Third stop: ending every process at once",
+)
+
+
+class MonitorApp(App[None]):
+    """Draws the newest view.
+
+    Args:
+        glyphs: characters that the console can show.
+        request_stop: asks the launcher to stop, returns a text when it could not; None for an
+            attached monitor, where Ctrl-C just leaves.
+        leave_when_ended: leave by itself when the job has ended (the launcher's panel).
+        on_ready: called once the application runs, from when on views may be posted.
+    """
+
+    ENABLE_COMMAND_PALETTE = False
+    ALLOW_SELECT = False
+    TITLE = "UniLab"
+    HORIZONTAL_BREAKPOINTS: ClassVar[list[tuple[int, str]]] = [
+        (0, "-narrow"),
+        (MEDIUM_COLUMNS, "-medium"),
+        (WIDE_COLUMNS, "-wide"),
+    ]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("q,ctrl+q", "leave", priority=True),
+        Binding("ctrl+c", "interrupt", priority=True),
+        Binding("up,k", "scroll_body(-1)"),
+        Binding("down,j", "scroll_body(1)"),
+        Binding("pageup", "scroll_body(-10)"),
+        Binding("pagedown,space", "scroll_body(10)"),
+        Binding("home,g", "scroll_body(-10000)"),
+        Binding("end,G", "scroll_body(10000)"),
+    ]
+
+    def __init__(
+        self,
+        glyphs: Glyphs,
+        *,
+        request_stop: Callable[[], str | None] | None = None,
+        leave_when_ended: bool = False,
+        on_ready: Callable[[], None] | None = None,
+    ) -> None:
+        self.CSS = _CSS.replace("BORDER_STYLE", glyphs.border)
+        super().__init__()
+        self.glyphs = glyphs
+        self.view: View | None = None
+        self._request_stop = request_stop
+        self._leave_when_ended = leave_when_ended
+        self._on_ready = on_ready
+        self._num_stops = 0
+        self._panels: list[LinePanel] = []
+
+    def compose(self) -> ComposeResult:
+        """Header on top, cards that scroll, status and keys at the bottom."""
+        glyphs = self.glyphs
+        yield Header(glyphs, id="header")
+        with VerticalScroll(id="body", can_focus=False):
+            with PanelRow(id="figures"):
+                yield _card(Metrics(glyphs, id="metrics"))
+                yield _card(Rewards(glyphs, id="rewards"))
+            with PanelRow(id="clocks"):
+                yield _card(Learner(glyphs, id="learner"))
+                yield _card(Collector(glyphs, id="collector"))
+                yield _card(System(glyphs, id="system"))
+                yield _card(Timing(glyphs, id="timing"))
+            yield SystemLine(glyphs, id="system-line")
+        yield Status(glyphs, id="status")
+        yield Footer(glyphs, panel=self._request_stop is not None, id="footer")
+
+    def on_mount(self) -> None:
+        """Theme, panels, signals; then the feed may begin."""
+        self.register_theme(THEME)
+        self.theme = THEME.name
+        self._panels = list(self.query(LinePanel))
+        if threading.current_thread() is threading.main_thread():
+            # Without a handler, SIGTERM would leave the terminal in raw mode.
+            loop = asyncio.get_running_loop()
+            for signum in LEAVE_SIGNALS:
+                loop.add_signal_handler(signum, self.exit)
+        if self._on_ready is not None:
+            self._on_ready()
+
+    def on_view_ready(self, message: ViewReady) -> None:
+        """Show the newest picture; of several that wait, only the last is worth drawing."""
+        message.stop()
+        self.view = message.view
+        for panel in self._panels:
+            if panel.display:
+                panel.view = message.view
+        if self._leave_when_ended and message.view.end is not None:
+            self.exit()
+
+    def action_leave(self) -> None:
+        """Leave; the job goes on."""
+        self.exit()
+
+    def action_interrupt(self) -> None:
+        """Ask the launcher to stop, more urgently each time; an attached monitor just leaves."""
+        if self._request_stop is None:
+            self.exit()
+            return
+        failure = self._request_stop()
+        notice = failure or STOP_NOTICES[min(self._num_stops, len(STOP_NOTICES) - 1)]
+        self._num_stops += 1
+        self.query_one(Footer).notice = notice
+
+    def action_scroll_body(self, lines: int) -> None:
+        """Scroll the cards."""
+        self.query_one("#body", VerticalScroll).scroll_relative(y=lines, animate=False)
+
+
+def _card(panel: LinePanel) -> LinePanel:
+    panel.add_class("card")
+    return panel

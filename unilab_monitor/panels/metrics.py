@@ -1,0 +1,72 @@
+"""Losses and policy state, training diagnostics, ingress gauges, in this order."""
+
+from unilab_core.telemetry.metric_schema import METRICS
+from unilab_core.telemetry.plain import format_count, format_number, sanitize
+from unilab_monitor.glyphs import Glyphs
+from unilab_monitor.line import COLUMN_GAP, Line, columns, fit, right
+from unilab_monitor.panels.line_panel import LinePanel
+from unilab_monitor.view import View
+
+ALARM_ABOVE = 10.0
+VALUE_WIDTH = 10
+INDENT = "  "
+
+_LOSS = ("Loss/", "Policy/")
+_INGRESS = "Train/replay_ingress_"
+_WHOLE_UNITS = ("slots", "batches", "rollouts", "calls")
+
+
+class Metrics(LinePanel):
+    """The metrics card."""
+
+    BORDER_TITLE = "Metrics"
+
+    def lines(self, view: View, width: int) -> list[Line]:
+        """One row per metric, in as many columns as fit."""
+        return metrics_lines(view, width, self.glyphs)
+
+
+def metrics_lines(view: View, width: int, glyphs: Glyphs) -> list[Line]:
+    """Rows in groups; two columns where labels and values fit twice."""
+    if not view.metrics:
+        return [(("no update yet", "dim"),)]
+    rows = [(_label(tag), *_figure(tag, value)) for tag, value in _ordered(view)]
+    label_width = max(len(label) for label, _, _ in rows)
+    full = label_width + 1 + VALUE_WIDTH
+    count_ = 2 if width >= 2 * full + COLUMN_GAP and len(rows) > 6 else 1
+    column_width = (width - COLUMN_GAP * (count_ - 1)) // count_
+    label_width = min(label_width, max(column_width - 1 - VALUE_WIDTH, 4))
+    lines: list[Line] = []
+    for label, text, style in rows:
+        kind = "label" if not label.startswith(INDENT) else "dim"
+        value = right(text, VALUE_WIDTH)
+        lines.append(((fit(label, label_width, glyphs), kind), (" ", "value"), (value, style)))
+    return columns(lines, count=count_, width=width)
+
+
+def _ordered(view: View) -> list[tuple[str, float]]:
+    return sorted(view.metrics.items(), key=lambda item: _group(item[0]))
+
+
+def _group(tag: str) -> int:
+    if tag.startswith(_LOSS):
+        return 0
+    if tag.startswith(_INGRESS):
+        return 2
+    return 1 if tag.startswith("Train/") else 3
+
+
+def _label(tag: str) -> str:
+    spec = METRICS.get(tag)
+    label = spec.label if spec else sanitize(tag)
+    return label if _group(tag) in (0, 3) else INDENT + label
+
+
+def _figure(tag: str, value: float) -> tuple[str, str]:
+    if value != value:
+        return "nan", "bad strong"
+    spec = METRICS.get(tag)
+    if spec is not None and spec.unit in _WHOLE_UNITS and value == round(value):
+        return format_count(value), "value"
+    alarm = _group(tag) == 0 and value > ALARM_ABOVE
+    return format_number(value), "bad" if alarm else "value"
