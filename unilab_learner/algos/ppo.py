@@ -44,7 +44,7 @@ def build_ppo(
     device: torch.device,
     use_amp: bool = False,
 ) -> PPO:
-    """Build models, storage and algorithm; call `torch.manual_seed` first for repeatable weights."""
+    """Build models, storage and algorithm; `torch.manual_seed` first for repeatable weights."""
     preset = PRESETS[cfg.preset]
     sample = observations(
         torch.zeros(cfg.num_envs, obs_width, device=device),
