@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 ALGO_NAMES = ("ppo", "appo", "sac", "flashsac")
 """Names on the command line; each has a folder of the same name under conf/ once it is there."""
 
-NOT_YET_ALGOS = ("ppo", "appo", "flashsac")
+NOT_YET_ALGOS = ("flashsac",)
 """Declared, but their learners are not part of this version."""
 
 
@@ -124,10 +124,6 @@ class SacConfig(AlgoConfig):
             positive = widths >= 1 if isinstance(widths, int) else min(widths, default=0) >= 1
             require(positive, name, widths, "a width >= 1, or a list of such widths")
         require(self.v_min < self.v_max, "v_min", self.v_min, f"less than v_max = {self.v_max}")
-
-
-ALGO_CONFIGS: dict[str, type[AlgoConfig]] = {"sac": SacConfig}
-"""Section class of each algorithm that this version can train."""
 
 
 def require(holds: bool, name: str, got: object, expected: str) -> None:
