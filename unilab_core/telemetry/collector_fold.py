@@ -85,6 +85,8 @@ class CollectorFold:
         self._check_terms(_TERMINATION, report.terminations_total)
 
     def _check_terms(self, family: MetricSpec, tags: Mapping[str, float]) -> None:
+        if tags.keys() <= self._terms:
+            return
         for tag in tags.keys() - self._terms:
             if not tag.startswith(family.prefix):
                 raise ValueError(f"metric {tag!r} does not start with {family.prefix!r}")
@@ -107,15 +109,14 @@ class CollectorFold:
         before = self._terminations_total
         self._terminations_total = dict(report.terminations_total)
         return {
-            tag: float(total - before.get(tag, 0.0))
-            for tag, total in report.terminations_total.items()
+            tag: total - before.get(tag, 0.0) for tag, total in report.terminations_total.items()
         }
 
 
 def aggregate(tables: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """One table from several: each tag by its own aggregation (last, mean, max, sum)."""
     if len(tables) == 1:  # nearly always
-        return {tag: float(value) for tag, value in tables[0].items()}
+        return dict(tables[0])
     values: dict[str, list[float]] = {}
     for table in tables:
         for tag, value in table.items():
@@ -126,16 +127,18 @@ def aggregate(tables: Sequence[Mapping[str, float]]) -> dict[str, float]:
 def _combine(metric: MetricSpec, values: list[float]) -> float:
     match metric.aggregation:
         case "last":
-            return float(values[-1])
+            return values[-1]
         case "max":
-            return float(max(values))
+            return max(values)
         case "sum":
-            return float(sum(values))
+            return sum(values)
         case "mean":
             return sum(values) / len(values)
 
 
 def _means(tables: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    if len(tables) == 1:
+        return dict(tables[0])
     sums: dict[str, float] = {}
     counts: dict[str, int] = {}
     for table in tables:

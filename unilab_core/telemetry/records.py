@@ -24,6 +24,9 @@ MAX_TABLE_ENTRIES = 512
 MAX_NAME_CHARS = 256
 MAX_TEXT_CHARS = 4096
 
+_NUMBERS = {float, int}
+_NAMES = {str}
+
 
 class RecordError(ValueError):
     """A ring record that does not have the form its kind promises."""
@@ -152,11 +155,10 @@ class RunInfo:
             "log_interval",
             "first_iteration",
         )
-        trainable_ns = record.get("trainable_ns")
         return cls(
             **{name: _text(record, name) for name in texts},
             **{name: _int(record, name) for name in counts},
-            trainable_ns=None if trainable_ns is None else _int(record, "trainable_ns"),
+            trainable_ns=_int_or_none(record, "trainable_ns"),
         )
 
 
@@ -210,12 +212,11 @@ class IterationReport:
         )
         tables = ("learner", "metrics", "rewards", "terminations")
         counts = ("t_ns", "iteration", "env_steps", "dropped", "rank")
-        buffer = record.get("buffer")
         return cls(
             **{name: _number_or_none(record, name) for name in numbers},
             **{name: _table(record, name) for name in tables},
             **{name: _int(record, name) for name in counts},
-            buffer=None if buffer is None else _int(record, "buffer"),
+            buffer=_int_or_none(record, "buffer"),
             status=_text(record, "status"),
         )
 
@@ -276,6 +277,10 @@ def _int(record: Mapping, name: str) -> int:
     return value
 
 
+def _int_or_none(record: Mapping, name: str) -> int | None:
+    return None if _get(record, name) is None else _int(record, name)
+
+
 def _number_or_none(record: Mapping, name: str) -> float | None:
     value = _get(record, name)
     if value is None:
@@ -294,11 +299,13 @@ def _text(record: Mapping, name: str) -> str:
 
 def _table(record: Mapping, name: str) -> dict[str, float]:
     value = _get(record, name)
-    if not isinstance(value, Mapping) or len(value) > MAX_TABLE_ENTRIES:
+    if not isinstance(value, dict) or len(value) > MAX_TABLE_ENTRIES:
         raise RecordError(f"record field {name!r}: expected a table of numbers")
-    for key, number in value.items():
-        if type(key) is not str or len(key) > MAX_NAME_CHARS:
-            raise RecordError(f"record field {name!r}: bad name {key!r:.40}")
-        if type(number) is not float and type(number) is not int:
-            raise RecordError(f"record field {name!r}: {key!r:.40} is not a number")
+    # Checked in bulk: this runs for every report in the learner's main thread.
+    if not set(map(type, value.values())) <= _NUMBERS:
+        raise RecordError(f"record field {name!r}: not all values are numbers")
+    if not set(map(type, value)) <= _NAMES or max(map(len, value), default=0) > MAX_NAME_CHARS:
+        raise RecordError(
+            f"record field {name!r}: a name is no text of {MAX_NAME_CHARS} characters"
+        )
     return dict(value)
