@@ -7,8 +7,8 @@ One call of `Env.step(actions)` is one control step of all `E` environments:
 
     obs_t --policy--> actions --step--> reward, terminated, truncated, obs_{t+1}
 
-* `terminated`: the episode ended for a reason of its own (a fall); there is no future to bootstrap.
-* `truncated`: it ran out of time; bootstrap from `final_obs`. Never true together with `terminated`.
+* `terminated`: the episode ended for a reason of its own (a fall): no future to bootstrap from.
+* `truncated`: it ran out of time: bootstrap from `final_obs`. Never together with `terminated`.
 * Auto-reset: an environment that ended starts again inside the same call. `obs` and `critic_obs`
   are then the first observations of the new episode, `final_obs` and `final_critic_obs` the true
   last ones of the old. Their rows are valid only where `terminated | truncated`.
@@ -125,7 +125,7 @@ class Backend(Protocol):
     `qpos`, `qvel` and `ctrl` may be written between steps, `sensordata` only read. After `step`,
     positions and velocities are current while sensors describe the start of the last substep
     (as after mj_step); after `forward_rows` they are current too. `failed` marks environments
-    that the engine gave up on in the last step.
+    that the engine gave up on in the last step, None when there are none.
     """
 
     num_envs: int
@@ -134,7 +134,7 @@ class Backend(Protocol):
     qvel: PhysicsArray  # [E, V]
     ctrl: PhysicsArray  # [E, U]
     sensordata: PhysicsArray  # [E, S]
-    failed: BoolArray  # [E]
+    failed: BoolArray | None  # [E]
 
     def step(self, num_substeps: int) -> None:
         """Advance every environment."""

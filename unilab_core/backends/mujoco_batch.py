@@ -8,6 +8,9 @@ start; asking the batch for current ones would cost a second position pass per c
 Non-finite states must stay visible: the model disables MuJoCo's silent automatic reset.
 """
 
+# pyright: reportAttributeAccessIssue=false
+# (names of the compiled part of mujoco have no stubs)
+
 from typing import Any
 
 import mujoco
@@ -41,16 +44,13 @@ class MujocoBackend:
         self.qvel: PhysicsArray = self._batch.bind("qvel")
         self.ctrl: PhysicsArray = self._batch.bind("ctrl")
         self.sensordata: PhysicsArray = self._batch.bind("sensordata")
-        self.failed: BoolArray = np.zeros(num_envs, np.bool_)
-        self._any_failed = False
+        self.failed: BoolArray | None = None
         self._batch.reset(keyframe=0)
         self._home_row: PhysicsArray = self._batch.state[0].copy()
 
     def step(self, num_substeps: int) -> None:
         """Advance every simulation; one that the engine refuses is marked in `failed`."""
-        if self._any_failed:
-            self.failed[:] = False
-            self._any_failed = False
+        self.failed = None
         try:
             self._batch.step(nstep=num_substeps)
         except SimulationError as error:
@@ -80,5 +80,6 @@ class MujocoBackend:
         del self._batch
 
     def _mark_failed(self, error: SimulationError) -> None:
+        if self.failed is None:
+            self.failed = np.zeros(self.num_envs, np.bool_)
         self.failed[error.ids] = True
-        self._any_failed = True

@@ -1,5 +1,8 @@
 """Backend names as `--sim` spells them."""
 
+# pyright: reportAttributeAccessIssue=false
+# (names of the compiled part of mujoco have no stubs)
+
 from collections.abc import Callable
 
 import mujoco

@@ -1,8 +1,8 @@
 """The `env` section: physics, and one entry per term of each manager.
 
-A term names a function of `unilab_core.envs.mdp` (or `package.module:function`) and its parameters.
-A term set to null is left out, so that an overlay can remove one. The section is plain data: whether
-a function exists and takes these parameters is checked where the environment is built.
+A term names a function of `unilab_core.envs.mdp` (or `package.module:function`) and its
+parameters. A term set to null is left out, so that an overlay can remove one. The section is plain
+data: whether a function exists and takes these parameters is checked where the environment is built.
 """
 
 from collections.abc import Callable

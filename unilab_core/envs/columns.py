@@ -13,6 +13,11 @@ from unilab_core.contracts import FloatArray
 _PADDING = 16
 
 
+def padded(num_rows: int) -> int:
+    """Numbers per column in memory."""
+    return num_rows + _PADDING
+
+
 def column_block(num_columns: int, num_rows: int) -> FloatArray:
     """Zeros, [num_columns, num_rows]: index it by column; its transpose is what terms see."""
-    return np.zeros((num_columns, num_rows + _PADDING), np.float32)[:, :num_rows]
+    return np.zeros((num_columns, padded(num_rows)), np.float32)[:, :num_rows]

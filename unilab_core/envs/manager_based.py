@@ -8,6 +8,9 @@ Owns every array it returns. The managers keep their own; all of them see the st
 through one TermView.
 """
 
+# pyright: reportAttributeAccessIssue=false
+# (names of the compiled part of mujoco have no stubs)
+
 from time import perf_counter_ns
 
 import mujoco

@@ -5,10 +5,15 @@ velocity, gravity's direction and the velocity of the IMU in the IMU's frame (th
 MuJoCo's gyro, frame and velocimeter sensors give for this state). Foot heights and contact forces
 come from sensors and describe the start of the last physics substep.
 
-    R = rotation of the base (quaternion w, u);  for a world vector v:
-    R^T v = v - w t + u x t,   t = 2 u x v
+    R = rotation of the base; each entry is a sum of products of two quaternion components
+    gravity = -R^T e_z
     v_imu = R^T v_base + omega x r_imu
+
+Sums of products over E columns are matrix products, so that all of it takes six NumPy calls.
 """
+
+# pyright: reportAttributeAccessIssue=false
+# (names of the compiled part of mujoco have no stubs)
 
 from dataclasses import dataclass
 
@@ -16,7 +21,7 @@ import mujoco
 import numpy as np
 
 from unilab_core.contracts import Backend, BoolArray, FloatArray, IdArray, PhysicsArray
-from unilab_core.envs.columns import column_block
+from unilab_core.envs.columns import padded
 from unilab_core.robots.robot import RobotModel
 
 FREE_JOINT_QPOS = 7
@@ -32,10 +37,9 @@ class RobotLayout:
     num_joints: int
     num_sensor_values: int
     default_joint_pos_rad: FloatArray  # [J, 1]
-    imu_offset_m: FloatArray  # [5, 1]: x, y, z, x, y
+    imu_lever_m: FloatArray  # [3, 3]: times omega gives omega x r_imu
     foot_height_columns: slice
     foot_force_columns: slice
-    num_feet: int
 
     @classmethod
     def of(cls, robot: RobotModel, model: mujoco.MjModel) -> "RobotLayout":
@@ -43,15 +47,14 @@ class RobotLayout:
         _check_order(robot, model)
         heights = [_sensor_address(model, name) + 2 for name in robot.foot_position_sensors]
         forces = [_sensor_address(model, name) for name in robot.foot_touch_sensors]
-        imu = model.site_pos[model.site(robot.imu_site).id]
+        x, y, z = model.site_pos[model.site(robot.imu_site).id]
         return cls(
             num_joints=len(robot.joint_names),
             num_sensor_values=model.nsensordata,
             default_joint_pos_rad=np.array(robot.default_joint_pos_rad, np.float32)[:, None],
-            imu_offset_m=np.array([*imu, *imu[:2]], np.float32)[:, None],
+            imu_lever_m=np.array([[0, z, -y], [-z, 0, x], [y, -x, 0]], np.float32),
             foot_height_columns=_regular_slice(heights),
             foot_force_columns=_regular_slice(forces),
-            num_feet=len(heights),
         )
 
 
@@ -63,44 +66,47 @@ class RobotState:
 
     def __init__(self, layout: RobotLayout, num_rows: int) -> None:
         self._layout = layout
-        joints = layout.num_joints
-        positions, velocities = FREE_JOINT_QPOS + joints, FREE_JOINT_QVEL + joints
-        total = positions + velocities + layout.num_sensor_values
-        block = column_block(total, num_rows)
-        self._qpos = block[:positions]
-        self._qvel = block[positions : positions + velocities]
-        self._sensors = block[positions + velocities :]
-        # Everything from the height on: what a stable simulation keeps within bounds.
-        self._checked = block[2:]
+        width = padded(num_rows)
+        positions = FREE_JOINT_QPOS + layout.num_joints
+        velocities = FREE_JOINT_QVEL + layout.num_joints
+        state = np.zeros((positions + velocities, width), np.float32)
+        sensors = np.zeros((layout.num_sensor_values, width), np.float32)
+        self._flat_state = state.ravel()
+        self._state = state[:, :num_rows]
+        self._sensors = sensors[:, :num_rows]
+        self._qpos, self._qvel = self._state[:positions], self._state[positions:]
         self._joints = self._qpos[FREE_JOINT_QPOS:]
-        self._gravity = column_block(3, num_rows)
-        self._lin_vel = column_block(3, num_rows)
-        self._axis, self._vector, self._turn, self._spin = (
-            column_block(5, num_rows) for _ in range(4)
-        )
-        self._product = column_block(3, num_rows)
+        self._quat = state[3:7]
+        self._lin_vel_w = self._qvel[:3]
+        self._ang_vel = self._qvel[3:6]
+        # Row 0 of the products is q_w times q, row 1 q_x times q, ...
+        self._products = np.zeros((4, 4, width), np.float32)
+        self._directions = np.zeros((12, width), np.float32)
+        self._rotation_t = self._directions[3:].reshape(3, 3, width)[:, :, :num_rows]
+        self._summands = np.zeros((3, 3, width), np.float32)[:, :, :num_rows]
+        self._lin_vel = np.zeros((3, width), np.float32)[:, :num_rows]
 
         self.base_height: FloatArray = self._qpos[2]  # [E], m
         self.joint_pos_rel: FloatArray = self._joints.T  # [E, J], rad from the default pose
         self.joint_vel: FloatArray = self._qvel[FREE_JOINT_QVEL:].T  # [E, J], rad/s
-        self.ang_vel_b: FloatArray = self._qvel[3:6].T  # [E, 3], rad/s
+        self.ang_vel_b: FloatArray = self._ang_vel.T  # [E, 3], rad/s
         self.lin_vel_b: FloatArray = self._lin_vel.T  # [E, 3], m/s, of the IMU
-        self.gravity_b: FloatArray = self._gravity.T  # [E, 3], unit vector
+        self.gravity_b: FloatArray = self._directions[:3, :num_rows].T  # [E, 3], unit vector
         self.foot_height: FloatArray = self._sensors[layout.foot_height_columns].T  # [E, F], m
         self.foot_force: FloatArray = self._sensors[layout.foot_force_columns].T  # [E, F], N
 
     def load(self, backend: Backend) -> BoolArray | None:
         """Read every robot; returns which simulations are beyond use, None when all are sound.
 
-        Rows of such simulations are cleared, so that no term meets a non-finite number.
+        Rows of such simulations are cleared, so that no term meets a number that is not finite.
         """
         with np.errstate(over="ignore", invalid="ignore"):
             self._copy(backend.qpos, backend.qvel, backend.sensordata)
-            # One product decides for all: its root bounds every single value.
-            squares = float(np.einsum("ij,ij->", self._checked, self._checked))
-            unstable = None
-            if not squares < MAX_ABS_VALUE**2 or backend.failed.any():
-                unstable = self._find_unstable(backend.failed)
+        low, high = np.minimum.reduce(self._flat_state), np.maximum.reduce(self._flat_state)
+        sound = low > -MAX_ABS_VALUE and high < MAX_ABS_VALUE  # false where there is a NaN
+        unstable = None
+        if not sound or backend.failed is not None:
+            unstable = self._clear_unstable(backend.failed)
         self._derive()
         return unstable
 
@@ -114,62 +120,51 @@ class RobotState:
         np.copyto(self._qvel.T, qvel, casting="same_kind")
         np.copyto(self._sensors.T, sensordata, casting="same_kind")
 
-    def _find_unstable(self, failed: BoolArray) -> BoolArray | None:
-        sound = (np.abs(self._checked) < MAX_ABS_VALUE).all(axis=0)  # NaN compares false
-        unstable = failed | ~sound
+    def _clear_unstable(self, failed: BoolArray | None) -> BoolArray | None:
+        # The place on the plane is no sign of trouble; NaN compares false.
+        unstable = ~(np.abs(self._state[2:]) < MAX_ABS_VALUE).all(axis=0)
+        if failed is not None:
+            unstable |= failed
         if not unstable.any():
             return None
-        self._qpos[:, unstable] = 0.0
-        self._qpos[3, unstable] = 1.0
-        self._qvel[:, unstable] = 0.0
+        self._state[:, unstable] = 0.0
+        self._quat[0, : len(unstable)][unstable] = 1.0
         self._sensors[:, unstable] = 0.0
         return unstable
 
     def _derive(self) -> None:
+        """The equations of the module docstring."""
         np.subtract(self._joints, self._layout.default_joint_pos_rad, out=self._joints)
-        self._derive_gravity()
-        self._derive_lin_vel()
-
-    def _derive_gravity(self) -> None:
-        """-R^T e_z = -(2(xz - wy), 2(yz + wx), 1 - 2(x^2 + y^2))."""
-        gravity, product = self._gravity, self._product
-        w, xy, z = self._qpos[3], self._qpos[4:6], self._qpos[6]
-        np.multiply(xy, z, out=gravity[:2])
-        np.multiply(xy, w, out=product[:2])
-        np.subtract(product[1], gravity[0], out=gravity[0])
-        np.add(product[0], gravity[1], out=gravity[1])
-        np.negative(gravity[1], out=gravity[1])
-        np.multiply(xy, xy, out=product[:2])
-        np.add(product[0], product[1], out=gravity[2])
-        np.add(gravity, gravity, out=gravity)
-        np.subtract(gravity[2], 1.0, out=gravity[2])
-
-    def _derive_lin_vel(self) -> None:
-        """Equations of the module docstring."""
-        lin_vel, product = self._lin_vel, self._product
-        axis, vector, turn, spin = self._axis, self._vector, self._turn, self._spin
-        np.copyto(axis[:3], self._qpos[4:7])
-        np.copyto(axis[3:], axis[:2])
-        np.copyto(vector[:3], self._qvel[:3])
-        np.copyto(vector[3:], vector[:2])
-        np.copyto(spin[:3], self._qvel[3:6])
-        np.copyto(spin[3:], spin[:2])
-        _cross(axis, vector, turn[:3], product)
-        np.add(turn[:3], turn[:3], out=turn[:3])
-        np.copyto(turn[3:], turn[:2])
-        _cross(axis, turn, lin_vel, product)
-        np.multiply(turn[:3], self._qpos[3], out=turn[:3])
-        np.subtract(lin_vel, turn[:3], out=lin_vel)
-        np.add(lin_vel, vector[:3], out=lin_vel)
-        _cross(spin, self._layout.imu_offset_m, turn[:3], product)
-        np.add(lin_vel, turn[:3], out=lin_vel)
+        quat = self._quat
+        np.multiply(quat[:, None], quat, out=self._products)
+        np.dot(_DIRECTIONS, self._products.reshape(16, -1), out=self._directions)
+        np.multiply(self._rotation_t, self._lin_vel_w, out=self._summands)
+        np.add.reduce(self._summands, axis=1, out=self._lin_vel)
+        lever = np.dot(self._layout.imu_lever_m, self._ang_vel)
+        np.add(self._lin_vel, lever, out=self._lin_vel)
 
 
-def _cross(a: FloatArray, b: FloatArray, out: FloatArray, product: FloatArray) -> None:
-    """`out` = a x b for five-row operands (x, y, z, x, y): three passes, no gathering."""
-    np.multiply(a[1:4], b[2:5], out=out)
-    np.multiply(a[2:5], b[1:4], out=product)
-    np.subtract(out, product, out=out)
+# Entries of R in signed products of two components of the unit quaternion (w, x, y, z).
+_ROTATION = (
+    ("+ww+xx-yy-zz", "+xy+xy-wz-wz", "+xz+xz+wy+wy"),
+    ("+xy+xy+wz+wz", "+ww-xx+yy-zz", "+yz+yz-wx-wx"),
+    ("+xz+xz-wy-wy", "+yz+yz+wx+wx", "+ww-xx-yy+zz"),
+)
+
+
+def _direction_coefficients() -> FloatArray:
+    """[12, 16]: products q_a q_b (column 4 a + b) -> gravity (3 rows), then R^T (9 rows)."""
+    table = np.zeros((4, 3, 16), np.float32)
+    for row, entries in enumerate(_ROTATION):
+        for column, entry in enumerate(entries):
+            for sign, a, b in zip(entry[::3], entry[1::3], entry[2::3], strict=True):
+                product = 4 * "wxyz".index(a) + "wxyz".index(b)
+                table[1 + column, row, product] += 1.0 if sign == "+" else -1.0
+    table[0] = -table[1:, 2]
+    return table.reshape(12, 16)
+
+
+_DIRECTIONS = _direction_coefficients()
 
 
 def _check_order(robot: RobotModel, model: mujoco.MjModel) -> None:

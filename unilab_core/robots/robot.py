@@ -5,6 +5,9 @@ with a pyramidal cone; `reference` lets every collision geom touch the floor and
 an elliptic cone, impratio 100 and condim 6. Both have the same masses, joints, gains and sensors.
 """
 
+# pyright: reportAttributeAccessIssue=false
+# (names of the compiled part of mujoco have no stubs)
+
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -12,7 +12,7 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -52,9 +52,9 @@ class EventFile:
             self.path.unlink(missing_ok=True)
             raise
 
-    def write(self, events: Iterable[ScalarEvent]) -> None:
-        """Append the events, or nothing at all and OSError. Readable at once by other processes."""
-        self._append(b"".join(_framed(_scalar_event(event)) for event in events))
+    def write(self, event: ScalarEvent) -> None:
+        """Append the event, or nothing at all and OSError. Readable at once by other processes."""
+        self._append(_framed(_scalar_event(event)))
 
     def close(self) -> None:
         """Close the descriptor; everything is written already."""

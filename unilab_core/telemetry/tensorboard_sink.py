@@ -1,7 +1,7 @@
 """The TensorBoard backend of the training logger: a bounded queue, one thread, one event file.
 
     submit (training thread) --append--> deque (bounded, drops the oldest) --every second-->
-        writer thread: encode, write the batch, nothing buffered in the process
+        writer thread: encode and write each record, nothing buffered in the process
 
 `write` takes a lock for a few instructions and never waits for the disk. The thread writes at
 least every `FLUSH_INTERVAL_S`, so a killed process loses at most that much (the kernel keeps what
@@ -87,13 +87,13 @@ class TensorBoardSink:
             try:
                 if file is None:
                     file = EventFile(self._run_dir, self._purge_step)
-                if batch:
-                    file.write(batch)
+                # One system call a record: it hands the interpreter back to the training thread.
+                while batch:
+                    file.write(batch[0])
+                    batch.popleft()
+                    self._count_success()
             except OSError as error:
                 self._count_failure(len(batch), error)
-            else:
-                if batch:
-                    self._count_success(len(batch))
         if file is not None:
             file.close()
 
@@ -105,8 +105,8 @@ class TensorBoardSink:
             self._failing = True
             _log.warning("TensorBoard events cannot be written, training goes on: %s", error)
 
-    def _count_success(self, written: int) -> None:
-        self.written_count += written
+    def _count_success(self) -> None:
+        self.written_count += 1
         if self._failing:
             self._failing = False
             _log.warning(

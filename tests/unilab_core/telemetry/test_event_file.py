@@ -22,7 +22,8 @@ def event(step, **scalars):
 
 def write(run_dir, events, purge_step=None):
     file = EventFile(run_dir, purge_step)
-    file.write(events)
+    for each in events:
+        file.write(each)
     file.close()
     return file.path
 
@@ -43,7 +44,7 @@ def test_non_finite_and_oversized_numbers_are_written(tmp_path):
 
 def test_a_written_event_is_readable_while_the_file_is_open(tmp_path):
     file = EventFile(tmp_path)
-    file.write([event(1, a=1.0)])
+    file.write(event(1, a=1.0))
     assert list(read_events(file.path)) == [event(1, a=1.0)]
     file.close()
 
@@ -88,9 +89,9 @@ def test_a_damaged_record_is_not_believed(tmp_path):
 
 def test_a_write_that_fails_half_way_leaves_whole_records_only(tmp_path, monkeypatch):
     file = EventFile(tmp_path)
-    file.write([event(1, a=1.0)])
+    file.write(event(1, a=1.0))
     real_write = os.write
-    room = [40]
+    room = [20]
 
     def write_until_full(fd, data):
         if room[0] == 0:
@@ -101,9 +102,9 @@ def test_a_write_that_fails_half_way_leaves_whole_records_only(tmp_path, monkeyp
 
     monkeypatch.setattr(event_file.os, "write", write_until_full)
     with pytest.raises(OSError, match="No space left"):
-        file.write([event(2, a=2.0), event(3, a=3.0)])
+        file.write(event(2, a=2.0))
     monkeypatch.undo()
-    file.write([event(4, a=4.0)])
+    file.write(event(4, a=4.0))
     file.close()
     assert list(read_events(file.path)) == [event(1, a=1.0), event(4, a=4.0)]
 

@@ -58,10 +58,10 @@ def test_a_hanging_disk_drops_the_oldest_and_closing_stays_bounded(tmp_path, mon
     entered = threading.Event()
 
     class HangingFile(EventFile):
-        def write(self, events):
+        def write(self, event):
             entered.set()
             disk.wait()
-            super().write(events)
+            super().write(event)
 
     monkeypatch.setattr(tensorboard_sink, "EventFile", HangingFile)
     sink = TensorBoardSink(tmp_path, queue_records=4, flush_interval_s=0.01)
@@ -84,10 +84,10 @@ def test_a_full_disk_costs_records_and_one_warning_then_writing_resumes(
     full.set()
 
     class FullDisk(EventFile):
-        def write(self, events):
+        def write(self, event):
             if full.is_set():
                 raise OSError(errno.ENOSPC, "No space left on device")
-            super().write(events)
+            super().write(event)
 
     monkeypatch.setattr(tensorboard_sink, "EventFile", FullDisk)
     sink = TensorBoardSink(tmp_path, flush_interval_s=0.01)

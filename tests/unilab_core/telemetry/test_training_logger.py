@@ -14,6 +14,9 @@ from unilab_core.telemetry.records import (
     parse_record,
 )
 from unilab_core.telemetry.training_logger import IterationSample, TrainingLogger
+from unilab_ipc.memory import local_segment
+from unilab_ipc.metric_queue import RingReader, RingWriter, ring_dims
+from unilab_ipc.segments import METRIC_QUEUE
 
 SECOND = 1_000_000_000
 
@@ -393,3 +396,13 @@ def test_the_summary_holds_final_best_and_tail_figures():
 def test_a_log_interval_below_one_is_an_error():
     with pytest.raises(ValueError, match="log_interval"):
         make(log_interval=0)
+
+
+def test_records_pass_through_a_real_ring_to_any_reader():
+    ring = local_segment(METRIC_QUEUE, ring_dims(1 << 16))
+    logger = TrainingLogger(run_info(), [], RingWriter(ring))
+    logger.submit(sample())
+    reports = [parse_record(record) for record in RingReader(ring).read()]
+    assert [type(report) for report in reports] == [RunInfo, IterationReport]
+    assert reports[1].metrics == METRICS
+    assert logger.dropped_count == 0

@@ -5,6 +5,8 @@ Actions that are not finite are an error at once: they would poison the physics 
 every transition after.
 """
 
+import math
+
 import numpy as np
 
 from unilab_core.config.env import ActionTermConfig
@@ -48,7 +50,7 @@ class ActionManager:
         np.copyto(self._valid, values, casting="same_kind")
         # A finite sum of squares proves that each is finite.
         flat = self._valid.ravel()
-        if not np.isfinite(np.dot(flat, flat)):
+        if not math.isfinite(np.dot(flat, flat)):
             finite = np.isfinite(self._valid).all(axis=1)
             if not finite.all():
                 raise NonFiniteError(source="action", env=int(np.argmin(finite)), step=step)

@@ -1,8 +1,8 @@
 """ObservationManager: groups of terms -> one float32 matrix per group.
 
-Each term's value passes noise, clip and scale, in this order, then joins the term's history. A group
-is gathered column-wise (contiguous writes) and transposed once into its row-wise matrix. A critic
-term with the settings of a policy term copies the policy's columns instead of computing them again.
+Each term's value passes noise, clip and scale, in this order, then joins the term's history. A
+group is gathered column-wise (contiguous writes) and transposed once into its row-wise matrix.
+Leading critic terms with the settings of the policy's copy its columns instead of computing them.
 """
 
 from dataclasses import replace

@@ -4,14 +4,13 @@ import numpy as np
 
 from unilab_core.config.env import RewardTermConfig
 from unilab_core.contracts import BoolArray, FloatArray
-from unilab_core.envs.columns import column_block
 from unilab_core.envs.managers.resolve import check_shape, resolve_term
 from unilab_core.envs.mdp import rewards
 from unilab_core.envs.term_view import TermView
 
 
 class RewardManager:
-    """All reward terms; one pass per term, one pass for the sum, one for the means."""
+    """All reward terms; one pass per term, one product for the sum, one for the means."""
 
     def __init__(self, terms: dict[str, RewardTermConfig], view: TermView) -> None:
         self.names = tuple(terms)
@@ -25,21 +24,20 @@ class RewardManager:
         self.weights: FloatArray = np.array([c.weight for c in terms.values()], np.float32)
         """Per term; a curriculum may change them."""
         self._dt_s = np.float32(view.step_dt_s)
-        self._weighted = column_block(len(terms), view.num_envs)
+        self._flat: FloatArray = np.zeros(len(terms) * view.num_envs, np.float32)
+        self._raw = self._flat.reshape(len(terms), view.num_envs)
         self._average = np.full(view.num_envs, 1.0 / view.num_envs, np.float32)
         self._means: FloatArray = np.zeros(len(terms), np.float32)
 
     def compute(self, view: TermView, unstable: BoolArray | None, reward: FloatArray) -> None:
         """Fill `reward` [E]; environments whose physics broke get 0."""
-        for (function, params), weight, row in zip(
-            self._terms, self.weights, self._weighted, strict=True
-        ):
-            np.multiply(function(view, **params), weight, out=row)
+        values = [function(view, **params) for function, params in self._terms]
+        np.concatenate(values, out=self._flat)
         if unstable is not None:
-            self._weighted[:, unstable] = 0.0
-        np.add.reduce(self._weighted, axis=0, out=reward)
-        np.multiply(reward, self._dt_s, out=reward)
-        np.dot(self._weighted, self._average, out=self._means)
+            self._raw[:, unstable] = 0.0
+        np.dot(self.weights * self._dt_s, self._raw, out=reward)
+        np.dot(self._raw, self._average, out=self._means)
+        np.multiply(self._means, self.weights, out=self._means)
 
     def log(self, into: dict[str, float]) -> None:
         """Mean over environments of raw value x weight, before dt."""

@@ -27,7 +27,8 @@ class TerminationManager:
             function = resolve_term(terminations, config.function, config.params, ("env",), path)
             check_shape(path, function(view, **config.params).shape, (view.num_envs,))
             self._terms.append((function, config.params, config.time_out))
-        self._masks = np.zeros((len(self.names), view.num_envs), np.bool_)
+        self._masks: list[BoolArray] = []
+        self._unstable: BoolArray | None = None
         self._none = dict.fromkeys(self.log_keys, 0.0)
         self.done: BoolArray = np.zeros(view.num_envs, np.bool_)
 
@@ -39,25 +40,29 @@ class TerminationManager:
         truncated: BoolArray,
     ) -> None:
         """Fill both masks [E]; an episode that fell in its last step is terminated only."""
-        masks = self._masks
-        masks[-1] = False if unstable is None else unstable
-        np.copyto(terminated, masks[-1])
+        terminated[:] = False if unstable is None else unstable
         truncated[:] = False
-        for (function, params, time_out), mask in zip(self._terms, masks, strict=False):
-            np.copyto(mask, function(view, **params))
+        self._masks = []
+        for function, params, time_out in self._terms:
+            mask = function(view, **params)
+            self._masks.append(mask)
             into = truncated if time_out else terminated
             np.logical_or(into, mask, out=into)
         np.greater(truncated, terminated, out=truncated)
         np.logical_or(terminated, truncated, out=self.done)
+        self._unstable = unstable
 
     def log(self, ids: IdArray, truncated: BoolArray, into: dict[str, float]) -> None:
         """How many of the environments reset in this step each term ended."""
         if not len(ids):
             into.update(self._none)
             return
-        masks = self._masks[:, ids]
-        for (_, _, time_out), mask in zip(self._terms, masks, strict=False):
+        unstable = self._unstable
+        for key, (_, _, time_out), mask in zip(
+            self.log_keys, self._terms, self._masks, strict=False
+        ):
+            ended = mask[ids]
             if time_out:  # one that also fell counts as a fall
-                mask &= truncated[ids]
-        counts = np.count_nonzero(masks, axis=1).tolist()
-        into.update((key, float(count)) for key, count in zip(self.log_keys, counts, strict=True))
+                ended &= truncated[ids]
+            into[key] = float(np.count_nonzero(ended))
+        into[self.log_keys[-1]] = float(0 if unstable is None else np.count_nonzero(unstable))

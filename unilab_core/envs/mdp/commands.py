@@ -4,7 +4,6 @@ Contract of a command term: `value` [E, w] is a fixed buffer; `advance` runs onc
 before rewards; `resample` gives rows a new draw.
 """
 
-import math
 from typing import Protocol
 
 import numpy as np
@@ -57,7 +56,7 @@ class uniform_velocity:  # noqa: N801 - terms are named as the configuration spe
         standing_fraction: float = 0.0,
     ) -> None:
         ranges = np.array([lin_vel_x, lin_vel_y, ang_vel_yaw])
-        self._low, self._high = ranges[:, 0], ranges[:, 1]
+        self._low, self._span = ranges[:, 0], ranges[:, 1] - ranges[:, 0]
         self._standing_fraction = standing_fraction
         self._rng = rng
         self._block = column_block(3, num_envs)
@@ -75,7 +74,7 @@ class uniform_velocity:  # noqa: N801 - terms are named as the configuration spe
         """Draw anew, unless the goals are held."""
         if self._held:
             return
-        draw = self._rng.uniform(self._low, self._high, size=(len(ids), 3))
+        draw = self._rng.random((len(ids), 3)) * self._span + self._low
         if self._standing_fraction > 0.0:
             draw[self._rng.random(len(ids)) < self._standing_fraction] = 0.0
         self._block[:, ids] = draw.T
@@ -108,29 +107,25 @@ class gait_phase:  # noqa: N801 - terms are named as the configuration spells th
         # Counting steps in double precision: phases that are equal in exact arithmetic (whole
         # periods apart) stay equal after rounding, so that "phase < 0.6" never flickers.
         self._cycles_per_step = frequency_hz * step_dt_s
-        self._offsets = np.array(offsets)[:, None]
-        self._steps = np.zeros(num_envs)
-        self._cycles = np.zeros(num_envs)
-        self._exact = np.zeros((len(offsets), num_envs))
-        self._whole = np.zeros((len(offsets), num_envs))
+        self._start = np.array(offsets)[:, None] / self._cycles_per_step
+        self._steps = np.tile(self._start, num_envs)  # a foot that is ahead started earlier
+        self._cycles = np.zeros_like(self._steps)
+        self._whole = np.zeros_like(self._steps)
         self._block = column_block(len(offsets), num_envs)
-        self._start = np.array([math.modf(offset)[0] for offset in offsets], np.float32)[:, None]
-        np.copyto(self._block, self._start)
         self.value: FloatArray = self._block.T
 
     def advance(self) -> None:
         """Every clock moves on by one control step."""
         self._steps += 1.0
         np.multiply(self._steps, self._cycles_per_step, out=self._cycles)
-        np.add(self._cycles, self._offsets, out=self._exact)
-        np.floor(self._exact, out=self._whole)
-        np.subtract(self._exact, self._whole, out=self._exact)
-        np.copyto(self._block, self._exact, casting="same_kind")
+        np.floor(self._cycles, out=self._whole)
+        np.subtract(self._cycles, self._whole, out=self._block, casting="same_kind")
 
     def reset(self, ids: IdArray) -> None:
         """The clock starts with the episode."""
-        self._steps[ids] = 0.0
-        self._block[:, ids] = self._start
+        self._steps[:, ids] = self._start
+        cycles = self._start * self._cycles_per_step
+        self._block[:, ids] = cycles - np.floor(cycles)
 
     def resample(self, ids: IdArray) -> None:
         """A clock has nothing to draw."""

@@ -4,12 +4,15 @@ Positions and velocities are written into the backend's rows; model fields becom
 arrays on first use. Whoever edits masses or frames calls `commit_model` afterwards.
 """
 
+# pyright: reportAttributeAccessIssue=false
+# (names of the compiled part of mujoco have no stubs)
+
 from dataclasses import dataclass
 
 import mujoco
 import numpy as np
 
-from unilab_core.contracts import Backend, IdArray
+from unilab_core.contracts import Backend, IdArray, PhysicsArray
 from unilab_core.robots.robot import RobotModel
 
 Range = tuple[float, float]
@@ -36,23 +39,25 @@ def reset_root_state(
     angular_velocity: float,
 ) -> None:
     """Place the base near the origin, heading anywhere, with a push in all six directions."""
-    rng, backend, n = context.rng, context.backend, len(ids)
-    backend.qpos[ids, :2] += rng.uniform(-position_xy_m, position_xy_m, (n, 2))
-    half_yaw = 0.5 * rng.uniform(-yaw_rad, yaw_rad, n)
-    quaternion = np.zeros((n, 4))
-    quaternion[:, 0], quaternion[:, 3] = np.cos(half_yaw), np.sin(half_yaw)
-    backend.qpos[ids, 3:7] = quaternion
-    scale = np.array([linear_velocity] * 3 + [angular_velocity] * 3)
-    backend.qvel[ids, :6] = rng.uniform(-scale, scale, (n, 6))
+    backend = context.backend
+    draw = 2.0 * context.rng.random((len(ids), 9)) - 1.0  # x, y, yaw, six velocities
+    backend.qpos[ids, :2] += position_xy_m * draw[:, :2]
+    half_yaw = 0.5 * yaw_rad * draw[:, 2]
+    backend.qpos[ids, 3] = np.cos(half_yaw)
+    backend.qpos[ids, 6] = np.sin(half_yaw)
+    draw[:, 3:6] *= linear_velocity
+    draw[:, 6:] *= angular_velocity
+    backend.qvel[ids, :6] = draw[:, 3:]
 
 
 def randomize_pd_gains(
     context: EventContext, ids: IdArray, kp_factor: Range, kd_factor: Range
 ) -> None:
     """Multiply each joint's nominal stiffness and damping by factors of their own."""
-    model, shape = context.model, (len(ids), context.model.nu)
-    kp = model.actuator_gainprm[:, 0] * context.rng.uniform(*kp_factor, shape)
-    kd = -model.actuator_biasprm[:, 2] * context.rng.uniform(*kd_factor, shape)
+    model = context.model
+    draw = context.rng.random((2, len(ids), model.nu))
+    kp = model.actuator_gainprm[:, 0] * _between(kp_factor, draw[0])
+    kd = -model.actuator_biasprm[:, 2] * _between(kd_factor, draw[1])
     gain = context.backend.model_field("actuator_gainprm")
     bias = context.backend.model_field("actuator_biasprm")
     gain[ids, :, 0] = kp
@@ -88,10 +93,16 @@ def randomize_friction(context: EventContext, ids: IdArray, geoms: str, sliding:
     columns = [context.model.geom(name).id for name in names]
     draw = context.rng.uniform(*sliding, len(ids))
     field = context.backend.model_field("geom_friction")
-    field[np.ix_(ids, columns, [0])] = draw[:, None, None]
+    for column in columns:
+        field[ids, column, 0] = draw
 
 
 def push(context: EventContext, ids: IdArray, velocity: tuple[float, float, float]) -> None:
     """Add a random velocity to the base, up to +-`velocity` m/s by world axis."""
     bound = np.array(velocity)
     context.backend.qvel[ids, :3] += context.rng.uniform(-bound, bound, (len(ids), 3))
+
+
+def _between(bounds: Range, unit: PhysicsArray) -> PhysicsArray:
+    """Uniform numbers of [0, 1) stretched to [low, high)."""
+    return bounds[0] + (bounds[1] - bounds[0]) * unit

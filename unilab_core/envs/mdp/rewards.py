@@ -9,6 +9,8 @@ import numpy as np
 from unilab_core.contracts import FloatArray
 from unilab_core.envs.term_view import TermView
 
+_ONES = np.ones(64, np.float32)
+
 
 def tracking_lin_vel(env: TermView, command: str, sigma: float) -> FloatArray:
     """exp(-|v_cmd,xy - v_xy|^2 / sigma)."""
@@ -49,12 +51,12 @@ def action_rate(env: TermView) -> FloatArray:
     """Sum over actions of (a_t - a_{t-1})^2."""
     change = env.action - env.previous_action
     change *= change
-    return np.add.reduce(change, axis=1)
+    return _row_sum(change)
 
 
 def similar_to_default(env: TermView) -> FloatArray:
     """Sum over joints of |q - q_default|."""
-    return np.add.reduce(np.abs(env.robot.joint_pos_rel), axis=1)
+    return _row_sum(np.abs(env.robot.joint_pos_rel))
 
 
 def gait_contact(
@@ -63,18 +65,27 @@ def gait_contact(
     """Share of the feet that touch the ground exactly while their phase says stance."""
     stance = env.commands[command] < np.float32(stance_fraction)
     touching = env.robot.foot_force > np.float32(threshold_n)
-    agree = np.equal(stance, touching)
-    return np.add.reduce(agree, axis=1, dtype=np.float32) * np.float32(1.0 / agree.shape[1])
+    return _row_mean(np.equal(stance, touching).astype(np.float32))
 
 
 def swing_feet_z(
     env: TermView, command: str, stance_fraction: float, target_m: float, sigma: float
 ) -> FloatArray:
     """Mean over the feet of [swing] x exp(-(z_foot - target)^2 / sigma), z of the foot's centre."""
-    swing = env.commands[command] >= np.float32(stance_fraction)
+    swing = (env.commands[command] >= np.float32(stance_fraction)).astype(np.float32)
     error = env.robot.foot_height - np.float32(target_m)
     error *= error
     error *= np.float32(-1.0 / sigma)
     np.exp(error, out=error)
     error *= swing
-    return np.add.reduce(error, axis=1) * np.float32(1.0 / error.shape[1])
+    return _row_mean(error)
+
+
+def _row_sum(values: FloatArray) -> FloatArray:
+    """[E, w] -> [E]; a matrix product, which costs less than a reduction for small w."""
+    return np.dot(values, _ONES[: values.shape[1]])
+
+
+def _row_mean(values: FloatArray) -> FloatArray:
+    """[E, w] -> [E]."""
+    return np.dot(values, _ONES[: values.shape[1]] * np.float32(1.0 / values.shape[1]))
