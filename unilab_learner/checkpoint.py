@@ -69,7 +69,6 @@ class CheckpointStore:
             "version": VERSION,
             "iteration": iteration,
             "mean_return": mean_return,
-            "best_return": mean_return if is_best else best,
         }
         write_torch_file(path, {**header, **content})
         if is_best:
@@ -119,10 +118,6 @@ class CheckpointStore:
             raise CheckpointError(f"{path}: version {content.get('version')}, expected {VERSION}")
         log.info("loaded %s", path)
         return content
-
-    def adopt(self, content: Mapping[str, Any]) -> None:
-        """Continue the comparison for `best.pt` where a loaded checkpoint left off."""
-        self._best_return = content["best_return"]
 
     def _newest_first(self) -> list[Path]:
         # Zero-padded names sort by iteration.

@@ -10,6 +10,7 @@ stop is asked for through the callable that the entry point passes in.
 """
 
 import asyncio
+import os
 import signal
 import threading
 from collections.abc import Callable
@@ -20,8 +21,8 @@ from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 
 from unilab_monitor.glyphs import Glyphs
-from unilab_monitor.messages import ViewReady
-from unilab_monitor.palette import BACKGROUND, BORDER, THEME
+from unilab_monitor.messages import LinesChanged, ViewReady
+from unilab_monitor.palette import BAR_GROUND, GROUND, RULE, THEME, Palette
 from unilab_monitor.panels.clocks import Collector, Learner, Timing
 from unilab_monitor.panels.footer import Footer
 from unilab_monitor.panels.header import Header
@@ -37,30 +38,29 @@ LEAVE_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 MEDIUM_COLUMNS = 96
 WIDE_COLUMNS = 120
+ROOMY_COLUMNS = 132
+"""From here on metrics and rewards fit in two columns each when they share the width evenly."""
+MIN_BODY_ROWS = 3
 
 _CSS = f"""
-Screen {{ background: {BACKGROUND}; layout: vertical; }}
-LinePanel {{ width: 1fr; height: 1; background: {BACKGROUND}; }}
-.card {{ border: BORDER_STYLE {BORDER}; padding: 0 1; border-title-color: #8ab8ff;
-         border-title-style: bold; }}
-.card.-stalled {{ border: BORDER_STYLE #8a5a3a; border-title-color: #e3bd6f; }}
+Screen {{ background: {GROUND}; layout: vertical; }}
+LinePanel {{ width: 1fr; height: 1; background: {GROUND}; }}
 PanelRow {{ width: 1fr; height: auto; layout: horizontal; }}
-#body {{ height: 1fr; scrollbar-size-vertical: 1; scrollbar-gutter: auto;
-         scrollbar-color: {BORDER}; scrollbar-background: {BACKGROUND};
-         scrollbar-color-hover: {BORDER}; scrollbar-background-hover: {BACKGROUND};
-         scrollbar-color-active: {BORDER}; scrollbar-background-active: {BACKGROUND}; }}
-#learner {{ width: 5fr; }}
-#collector {{ width: 5fr; }}
+#body {{ height: auto; scrollbar-size-vertical: 1; scrollbar-gutter: auto;
+         scrollbar-color: {RULE}; scrollbar-background: {GROUND}; }}
+#footer {{ dock: bottom; background: {BAR_GROUND}; }}
+#metrics {{ width: 5fr; }}
+#rewards {{ width: 3fr; }}
+#learner, #collector {{ width: 5fr; }}
 #system {{ width: 4fr; }}
-#system-line, #status {{ padding: 0 2; }}
-#footer {{ background: #1a2029; padding: 0 2; }}
 #timing {{ display: none; }}
+.-roomy #rewards {{ width: 5fr; }}
+.-wide #system-line, .-roomy #system-line {{ display: none; }}
 .-medium #system, .-narrow #system {{ display: none; }}
-.-wide #system-line {{ display: none; }}
 .-narrow PanelRow {{ layout: vertical; }}
+.-narrow #metrics, .-narrow #rewards {{ width: 1fr; }}
 .-narrow #learner, .-narrow #collector {{ display: none; }}
 .-narrow #timing {{ display: block; }}
-.-narrow #body {{ scrollbar-size-vertical: 1; }}
 """
 
 STOP_NOTICES = (
@@ -84,10 +84,12 @@ class MonitorApp(App[None]):
     ENABLE_COMMAND_PALETTE = False
     ALLOW_SELECT = False
     TITLE = "UniLab"
+    CSS = _CSS
     HORIZONTAL_BREAKPOINTS: ClassVar[list[tuple[int, str]]] = [
         (0, "-narrow"),
         (MEDIUM_COLUMNS, "-medium"),
         (WIDE_COLUMNS, "-wide"),
+        (ROOMY_COLUMNS, "-roomy"),
     ]
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("q,ctrl+q", "leave", priority=True),
@@ -108,7 +110,6 @@ class MonitorApp(App[None]):
         leave_when_ended: bool = False,
         on_ready: Callable[[], None] | None = None,
     ) -> None:
-        self.CSS = _CSS.replace("BORDER_STYLE", glyphs.border)
         super().__init__()
         self.glyphs = glyphs
         self.view: View | None = None
@@ -120,20 +121,20 @@ class MonitorApp(App[None]):
 
     def compose(self) -> ComposeResult:
         """Header on top, cards that scroll, status and keys at the bottom."""
-        glyphs = self.glyphs
-        yield Header(glyphs, id="header")
+        style = (self.glyphs, Palette(colour="NO_COLOR" not in os.environ))
+        yield Header(*style, id="header")
         with VerticalScroll(id="body", can_focus=False):
             with PanelRow(id="figures"):
-                yield _card(Metrics(glyphs, id="metrics"))
-                yield _card(Rewards(glyphs, id="rewards"))
+                yield Metrics(*style, id="metrics")
+                yield Rewards(*style, id="rewards")
             with PanelRow(id="clocks"):
-                yield _card(Learner(glyphs, id="learner"))
-                yield _card(Collector(glyphs, id="collector"))
-                yield _card(System(glyphs, id="system"))
-                yield _card(Timing(glyphs, id="timing"))
-            yield SystemLine(glyphs, id="system-line")
-        yield Status(glyphs, id="status")
-        yield Footer(glyphs, panel=self._request_stop is not None, id="footer")
+                yield Learner(*style, id="learner")
+                yield Collector(*style, id="collector")
+                yield System(*style, id="system")
+                yield Timing(*style, id="timing")
+            yield SystemLine(*style, id="system-line")
+        yield Status(*style, id="status")
+        yield Footer(*style, panel=self._request_stop is not None, id="footer")
 
     def on_mount(self) -> None:
         """Theme, panels, signals; then the feed may begin."""
@@ -158,6 +159,23 @@ class MonitorApp(App[None]):
         if self._leave_when_ended and message.view.end is not None:
             self.exit()
 
+    def on_lines_changed(self, event: LinesChanged) -> None:
+        """Header and status take what they need; the cards scroll in what is left."""
+        event.stop()
+        self._settle()
+
+    def on_resize(self) -> None:
+        """The room for the cards depends on the height."""
+        self._settle()
+
+    def _settle(self) -> None:
+        header, status = self.query_one(Header), self.query_one(Status)
+        used = 1
+        for panel in (header, status):
+            panel.styles.height = panel.needed_height
+            used += panel.needed_height
+        self.query_one("#body").styles.max_height = max(self.size.height - used, MIN_BODY_ROWS)
+
     def action_leave(self) -> None:
         """Leave; the job goes on."""
         self.exit()
@@ -175,8 +193,3 @@ class MonitorApp(App[None]):
     def action_scroll_body(self, lines: int) -> None:
         """Scroll the cards."""
         self.query_one("#body", VerticalScroll).scroll_relative(y=lines, animate=False)
-
-
-def _card(panel: LinePanel) -> LinePanel:
-    panel.add_class("card")
-    return panel

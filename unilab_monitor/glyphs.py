@@ -9,14 +9,12 @@ class Glyphs:
     """One complete set of drawing characters, each one cell wide.
 
     Attributes:
-        border: name of the Textual border style that fits.
         corners: top left, top right, bottom left, bottom right.
         tree_child, tree_last: marks behind the nested details of a row.
         levels: rising levels of a sparkline.
         bar: filled cells of a bar, then its end in rising eighths (may be one character).
     """
 
-    border: str
     corners: str
     horizontal: str
     vertical: str
@@ -39,7 +37,6 @@ class Glyphs:
 
 
 UNICODE = Glyphs(
-    border="round",
     corners="╭╮╰╯",
     horizontal="─",
     vertical="│",
@@ -62,7 +59,6 @@ UNICODE = Glyphs(
 )
 
 ASCII = Glyphs(
-    border="ascii",
     corners="++++",
     horizontal="-",
     vertical="|",

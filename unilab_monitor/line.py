@@ -7,10 +7,11 @@ Foreign text must have gone through `sanitize` before it becomes a span.
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from rich.cells import cell_len, set_cell_size
 
-from unilab_core.telemetry.plain import format_duration
+from unilab_core.telemetry.plain import format_duration, sanitize
 from unilab_monitor.glyphs import Glyphs
 
 Span = tuple[str, str]
@@ -28,28 +29,48 @@ def format_age(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds < 60 else format_duration(seconds)
 
 
+@lru_cache(maxsize=4096)
+def shown(text: str) -> str:
+    """Foreign text as it may be shown; the same few names come twice a second."""
+    return sanitize(text)
+
+
+def cells(text: str) -> int:
+    """Cells that a text takes; nearly all of ours is ASCII, where that is its length."""
+    return len(text) if text.isascii() else cell_len(text)
+
+
 def width_of(line: Line) -> int:
     """Cells that the line takes."""
-    return sum(cell_len(text) for text, _ in line)
+    return sum([cells(text) for text, _ in line])
 
 
 def fit(text: str, width: int, glyphs: Glyphs) -> str:
     """Text in exactly `width` cells: padded on the right, or cut with an ellipsis."""
     if width <= 0:
         return ""
-    if cell_len(text) <= width:
-        return set_cell_size(text, width)
+    missing = width - cells(text)
+    if missing >= 0:
+        return text + " " * missing
     return set_cell_size(text, width - 1) + glyphs.ellipsis
 
 
 def cut(text: str, width: int, glyphs: Glyphs) -> str:
     """Text in at most `width` cells."""
-    return text if cell_len(text) <= width else fit(text, width, glyphs)
+    return text if cells(text) <= width else fit(text, width, glyphs)
 
 
 def right(text: str, width: int) -> str:
     """Text aligned to the right edge of `width` cells; longer text is left as it is."""
-    return " " * max(width - cell_len(text), 0) + text
+    return " " * max(width - cells(text), 0) + text
+
+
+def cut_left(line: Line, width: int, glyphs: Glyphs) -> Line:
+    """The end of the line's text in exactly `width` cells, in the style of its first span."""
+    text = "".join(part for part, _ in line)
+    while cells(text) > width - 1:
+        text = text[1:]
+    return ((fit(glyphs.ellipsis + text, width, glyphs), line[0][1]),)
 
 
 def clip(line: Line, width: int, glyphs: Glyphs) -> Line:
@@ -59,12 +80,12 @@ def clip(line: Line, width: int, glyphs: Glyphs) -> Line:
     kept: list[Span] = []
     room = width
     for text, style in line:
-        if cell_len(text) >= room:
+        if cells(text) >= room:
             # The ellipsis also stands for the spans behind this one.
             kept.append((fit(text + " ", room, glyphs), style))
             break
         kept.append((text, style))
-        room -= cell_len(text)
+        room -= cells(text)
     return tuple(kept)
 
 

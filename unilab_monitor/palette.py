@@ -1,31 +1,38 @@
 """Colours by role. Every span names one; nothing else in the monitor spells out a colour."""
 
+from collections.abc import Mapping
+from functools import cache
+
 from rich.style import Style
 from textual.theme import Theme
 
-BACKGROUND = "#10141a"
-BORDER = "#303a46"
+GROUND = "#10141a"
+BAR_GROUND = "#1a2029"
+RULE = "#34404d"
 
-STYLES: dict[str, Style] = {
-    "value": Style(color="#dde3ea"),
-    "strong": Style(color="#f3f6f9", bold=True),
-    "label": Style(color="#93a0ae"),
-    "dim": Style(color="#64707d"),
-    "frame": Style(color=BORDER),
-    "title": Style(color="#8ab8ff", bold=True),
-    "accent": Style(color="#8ab8ff"),
-    "good": Style(color="#86c98b"),
-    "warn": Style(color="#e3bd6f"),
-    "bad": Style(color="#ef7b80"),
-    "bad strong": Style(color="#ef7b80", bold=True),
-    "warn strong": Style(color="#e3bd6f", bold=True),
-    "child": Style(color="#5f9ea0"),
-    "child value": Style(color="#7fb3b5"),
-    "group": Style(color="#7d8b99", italic=True),
-    "spark": Style(color="#5b84c4"),
-    "bar": Style(color="#3f4f63"),
-    "bar good": Style(color="#4c7a56"),
-    "key": Style(color="#c9d4df", bold=True),
+_GROUNDS = {"ground": GROUND, "bar": BAR_GROUND}
+
+_ROLES: dict[str, tuple[str, str]] = {
+    "value": ("#dde3ea", ""),
+    "strong": ("#f3f6f9", "bold"),
+    "label": ("#93a0ae", ""),
+    "dim": ("#717d8b", ""),
+    "frame": (RULE, ""),
+    "frame alarm": ("#8a6a3a", ""),
+    "title": ("#8ab8ff", "bold"),
+    "accent": ("#8ab8ff", ""),
+    "good": ("#86c98b", ""),
+    "warn": ("#e3bd6f", ""),
+    "bad": ("#ef7b80", ""),
+    "warn strong": ("#e3bd6f", "bold"),
+    "bad strong": ("#ef7b80", "bold"),
+    "child": ("#5f9ea0", ""),
+    "child value": ("#7fb3b5", ""),
+    "group": ("#8795a5", "italic"),
+    "spark": ("#4f74ad", ""),
+    "bar": ("#3f4f63", ""),
+    "bar good": ("#4c7a56", ""),
+    "key": ("#c9d4df", "bold"),
 }
 
 THEME = Theme(
@@ -34,11 +41,34 @@ THEME = Theme(
     secondary="#5f9ea0",
     accent="#8ab8ff",
     foreground="#dde3ea",
-    background=BACKGROUND,
-    surface=BACKGROUND,
-    panel="#1a2029",
+    background=GROUND,
+    surface=GROUND,
+    panel=BAR_GROUND,
     success="#86c98b",
     warning="#e3bd6f",
     error="#ef7b80",
     dark=True,
 )
+
+
+class Palette:
+    """Finished styles: one table per background, or weight alone where colour is not wanted."""
+
+    def __init__(self, *, colour: bool = True) -> None:
+        """`colour=False` follows NO_COLOR."""
+        self._colour = colour
+
+    def on(self, ground: str) -> Mapping[str, Style]:
+        """Styles by role on a background of this name."""
+        return _styles(ground, self._colour)
+
+
+@cache
+def _styles(ground: str, colour: bool) -> dict[str, Style]:
+    table = {}
+    for role, (color, weight) in _ROLES.items():
+        style = Style(bold=weight == "bold", italic=weight == "italic")
+        if colour:
+            style += Style(color=color, bgcolor=_GROUNDS[ground])
+        table[role] = style
+    return table

@@ -23,7 +23,8 @@ from unilab_monitor.panels.clocks import (
     stall_mark,
     timing_lines,
 )
-from unilab_monitor.panels.header import header_lines
+from unilab_monitor.panels.frame import MARGIN, inside, lower_edge, upper_edge
+from unilab_monitor.panels.header import header_frame, header_lines
 from unilab_monitor.panels.metrics import metrics_lines
 from unilab_monitor.panels.rewards import rewards_lines
 from unilab_monitor.panels.status import status_lines
@@ -98,7 +99,11 @@ def text_view(view: View, width: int, glyphs: Glyphs) -> str:
         ("System", system_lines(view, width - 2, glyphs)),
         ("Status", status_lines(view, width - 2, glyphs)),
     ]
-    lines = [_text(line) for line in header_lines(view, width, glyphs, progress=True)]
+    header = header_lines(view, width - MARGIN, glyphs, progress=True)
+    frame = header_frame(view, glyphs)
+    rows = [inside(line, frame.style, width, glyphs) for line in header]
+    rows = [upper_edge(frame, width, glyphs), *rows, lower_edge(frame, width, glyphs)]
+    lines = [_text(row) for row in rows]
     for title, rows in blocks:
         rule = glyphs.horizontal
         lines.append(f"{rule} {title} ".ljust(width, rule))

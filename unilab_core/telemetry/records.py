@@ -144,19 +144,21 @@ class RunInfo:
     @classmethod
     def from_record(cls, record: Mapping) -> Self:
         """Parse a `run` record."""
-        texts = ("job", "algo", "task", "sim", "run_dir", "device", "cuda_mps")
-        counts = (
-            "num_gpus",
-            "max_iterations",
-            "num_envs",
-            "batch_per_rank",
-            "ranks",
-            "log_interval",
-            "first_iteration",
-        )
         return cls(
-            **{name: _text(record, name) for name in texts},
-            **{name: _int(record, name) for name in counts},
+            job=_text(record, "job"),
+            algo=_text(record, "algo"),
+            task=_text(record, "task"),
+            sim=_text(record, "sim"),
+            run_dir=_text(record, "run_dir"),
+            device=_text(record, "device"),
+            num_gpus=_int(record, "num_gpus"),
+            max_iterations=_int(record, "max_iterations"),
+            num_envs=_int(record, "num_envs"),
+            batch_per_rank=_int(record, "batch_per_rank"),
+            ranks=_int(record, "ranks"),
+            cuda_mps=_text(record, "cuda_mps"),
+            log_interval=_int(record, "log_interval"),
+            first_iteration=_int(record, "first_iteration"),
             trainable_ns=_int_or_none(record, "trainable_ns"),
         )
 
@@ -199,24 +201,26 @@ class IterationReport:
     @classmethod
     def from_record(cls, record: Mapping) -> Self:
         """Parse an `iteration` record."""
-        numbers = (
-            "wall_ms",
-            "accounted_ms",
-            "other_ms",
-            "reward_mean",
-            "episode_length",
-            "timeout_rate",
-            "steps_per_s",
-            "rows_per_s",
-        )
-        tables = ("learner", "metrics", "rewards", "terminations")
-        counts = ("t_ns", "iteration", "env_steps", "dropped", "rank")
         return cls(
-            **{name: _number_or_none(record, name) for name in numbers},
-            **{name: _table(record, name) for name in tables},
-            **{name: _int(record, name) for name in counts},
+            t_ns=_int(record, "t_ns"),
+            iteration=_int(record, "iteration"),
+            env_steps=_int(record, "env_steps"),
+            wall_ms=_number_or_none(record, "wall_ms"),
+            accounted_ms=_number_or_none(record, "accounted_ms"),
+            other_ms=_number_or_none(record, "other_ms"),
+            learner=_table(record, "learner"),
+            metrics=_table(record, "metrics"),
+            reward_mean=_number_or_none(record, "reward_mean"),
+            rewards=_table(record, "rewards"),
+            terminations=_table(record, "terminations"),
+            episode_length=_number_or_none(record, "episode_length"),
+            timeout_rate=_number_or_none(record, "timeout_rate"),
+            steps_per_s=_number_or_none(record, "steps_per_s"),
+            rows_per_s=_number_or_none(record, "rows_per_s"),
             buffer=_int_or_none(record, "buffer"),
             status=_text(record, "status"),
+            dropped=_int(record, "dropped"),
+            rank=_int(record, "rank"),
         )
 
 

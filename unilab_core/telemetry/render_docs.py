@@ -20,7 +20,7 @@ from unilab_core.telemetry.metric_schema import (
 )
 from unilab_core.telemetry.metric_spec import ALGOS, MetricSpec
 
-_ALGO_LETTERS = dict(zip(ALGOS, "PASF", strict=True))
+_ALGO_LETTERS: dict[str, str] = dict(zip(ALGOS, "PASF", strict=True))
 
 _HEAD = f"""# Metrics
 

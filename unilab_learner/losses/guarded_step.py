@@ -33,14 +33,15 @@ def guarded_step(
         The gradient norm before clipping, and 1.0 if the step was skipped, else 0.0.
     """
     grads = torch.autograd.grad(loss, params)
-    norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads)))
+    norm = torch.nn.utils.get_total_norm(grads)
     if max_grad_norm > 0.0:
-        grads = torch._foreach_mul(grads, (max_grad_norm / (norm + 1e-6)).clamp(max=1.0))
+        factor = (max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
+        grads = [grad * factor for grad in grads]
     skipped = 1.0 - (torch.isfinite(norm) & torch.isfinite(loss.detach())).float()
     for param, grad in zip(params, grads, strict=True):
         param.grad = grad
-    optimizer.grad_scale = None
-    optimizer.found_inf = skipped
+    optimizer.grad_scale = None  # pyright: ignore[reportAttributeAccessIssue]
+    optimizer.found_inf = skipped  # pyright: ignore[reportAttributeAccessIssue]
     optimizer.step()
     for param in params:
         param.grad = None

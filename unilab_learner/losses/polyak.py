@@ -7,4 +7,5 @@ from torch import nn
 @torch.no_grad()
 def polyak_update(target: nn.Module, online: nn.Module, tau: float) -> None:
     """Move every parameter of `target` the fraction `tau` of the way to `online`."""
-    torch._foreach_lerp_(list(target.parameters()), list(online.parameters()), tau)
+    for slow, fast in zip(target.parameters(), online.parameters(), strict=True):
+        slow.lerp_(fast, tau)

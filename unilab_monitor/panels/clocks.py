@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from unilab_monitor.glyphs import Glyphs
 from unilab_monitor.line import ABSENT, Line, bar, fit, format_age, right
+from unilab_monitor.panels.frame import Frame
 from unilab_monitor.panels.line_panel import LinePanel
 from unilab_monitor.timing import TimingRow, collector_rows, learner_rows
 from unilab_monitor.view import CollectorView, LearnerView, View
@@ -23,49 +24,53 @@ LEARNER_TITLE = "Learner (Iter Wall)"
 COLLECTOR_TITLE = "Collector (own clock)"
 
 
-class ClockPanel(LinePanel):
-    """A card whose title carries the mark of a stalled source."""
-
-    def set_title(self, long: str, short: str, source: LearnerView | CollectorView) -> None:
-        """Title for the screen's width, with the age of a silent source."""
-        title = long if self.screen.size.width >= WIDE else short
-        mark = stall_mark(source)
-        self.set_class(bool(mark), "-stalled")
-        title = f"{title}  {mark}" if mark else title
-        if title != self.border_title:
-            self.border_title = title
-
-
-class Learner(ClockPanel):
+class Learner(LinePanel):
     """Exclusive slices of Iter Wall."""
-
-    BORDER_TITLE = LEARNER_TITLE
 
     def lines(self, view: View, width: int) -> list[Line]:
         """Phases, Other, Iter Wall, and the alarm when the phases claim more than the wall."""
-        self.set_title(LEARNER_TITLE, "Learner", view.learner)
         return learner_lines(view, width, self.glyphs)
 
+    def frame(self, view: View) -> Frame:
+        """Title, and the mark of a stalled learner."""
+        wide = self.screen.size.width >= WIDE
+        return clock_frame(LEARNER_TITLE if wide else "Learner", view.learner)
 
-class Collector(ClockPanel):
+
+class Collector(LinePanel):
     """The collector's cycle."""
-
-    BORDER_TITLE = COLLECTOR_TITLE
 
     def lines(self, view: View, width: int) -> list[Line]:
         """Phases with the details of the environment step, Other, Cycle Wall."""
-        self.set_title(COLLECTOR_TITLE, "Collector", view.collector)
         return timing_lines(collector_rows(view), width, self.glyphs)
+
+    def frame(self, view: View) -> Frame:
+        """Title, and the mark of a stalled collector."""
+        wide = self.screen.size.width >= WIDE
+        return clock_frame(COLLECTOR_TITLE if wide else "Collector", view.collector)
 
 
 class Timing(LinePanel):
     """Both time lines in one column, for narrow screens."""
 
-    BORDER_TITLE = "Timing"
-
     def lines(self, view: View, width: int) -> list[Line]:
         """Learner rows, then collector rows."""
         return both_lines(view, width, self.glyphs)
+
+    def frame(self, view: View) -> Frame:
+        """The short title; the marks are at the headings."""
+        del view
+        return Frame(title=(("Timing", "title"),))
+
+
+def clock_frame(title: str, source: LearnerView | CollectorView) -> Frame:
+    """A frame in the alarm's colour, with the age, while the source is silent."""
+    mark = stall_mark(source)
+    if not mark:
+        return Frame(title=((title, "title"),))
+    return Frame(
+        title=((title, "title"),), title_right=((mark, "warn strong"),), style="frame alarm"
+    )
 
 
 def both_lines(view: View, width: int, glyphs: Glyphs) -> list[Line]:

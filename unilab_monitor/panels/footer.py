@@ -4,6 +4,7 @@ from textual.reactive import reactive
 
 from unilab_monitor.glyphs import Glyphs
 from unilab_monitor.line import Line, width_of
+from unilab_monitor.palette import Palette
 from unilab_monitor.panels.line_panel import LinePanel
 from unilab_monitor.view import View
 
@@ -18,10 +19,14 @@ class Footer(LinePanel):
         notice: replaces the keys (a stop was requested).
     """
 
+    GROUND = "bar"
+
     notice: reactive[str] = reactive("", repaint=False)
 
-    def __init__(self, glyphs: Glyphs, *, panel: bool, id: str | None = None) -> None:
-        super().__init__(glyphs, id=id)
+    def __init__(
+        self, glyphs: Glyphs, palette: Palette, *, panel: bool, id: str | None = None
+    ) -> None:
+        super().__init__(glyphs, palette, id=id)
         self._keys = PANEL_KEYS if panel else MONITOR_KEYS
 
     def watch_notice(self) -> None:

@@ -1,8 +1,9 @@
 """The card at the top: what runs, how far it is, how fast it goes, and in which state it is."""
 
-from unilab_core.telemetry.plain import format_count, format_duration, sanitize
+from unilab_core.telemetry.plain import format_count, format_duration
 from unilab_monitor.glyphs import Glyphs
-from unilab_monitor.line import Line, Span, cut, fit, flow, format_age, pad, width_of
+from unilab_monitor.line import Line, Span, flow, format_age, shown
+from unilab_monitor.panels.frame import Frame
 from unilab_monitor.panels.line_panel import LinePanel
 from unilab_monitor.view import View
 
@@ -11,30 +12,39 @@ PROGRESS_FROM_HEIGHT = 30
 
 
 class Header(LinePanel):
-    """Draws its own frame: a changing title then costs one line, not a repaint of the card."""
+    """Title on the frame's upper edge, job and directory on the lower one."""
 
     def lines(self, view: View, width: int) -> list[Line]:
-        """Frame, one or more rows of figures, progress."""
-        return header_lines(
-            view, width, self.glyphs, progress=self.screen.size.height >= PROGRESS_FROM_HEIGHT
-        )
+        """One or more rows of figures, the state, the progress."""
+        progress = self.screen.size.height >= PROGRESS_FROM_HEIGHT
+        return header_lines(view, width, self.glyphs, progress=progress)
+
+    def frame(self, view: View) -> Frame:
+        """Algorithm, task, simulator, device; iteration; job; run directory."""
+        return header_frame(view, self.glyphs)
 
 
 def header_lines(view: View, width: int, glyphs: Glyphs, *, progress: bool) -> list[Line]:
-    """The whole card."""
-    inner = width - 4
-    side = glyphs.vertical
+    """What is inside the card."""
     separator: Span = (f" {glyphs.separator} ", "frame")
-    body = flow(_figures(view), inner, separator)
-    body += flow(_state(view, glyphs), inner, separator)
+    state = _state(view, glyphs)
+    if view.end is None:
+        lines = flow([*_figures(view), *state], width, separator)
+    else:
+        lines = flow(_figures(view), width, separator) + flow(state, width, separator)
     if progress:
-        body.append(_progress(view, inner, glyphs))
-    framed = [((f"{side} ", "frame"), *pad(line, inner), (f" {side}", "frame")) for line in body]
-    return [
-        _edge(_title(view, glyphs), _iteration(view), width, glyphs, glyphs.corners[:2]),
-        *framed,
-        _edge(_name(view), _place(view), width, glyphs, glyphs.corners[2:]),
-    ]
+        lines.append(_progress(view, width, glyphs))
+    return lines
+
+
+def header_frame(view: View, glyphs: Glyphs) -> Frame:
+    """What is written on the card's edges."""
+    return Frame(
+        title=_title(view, glyphs),
+        title_right=_iteration(view),
+        foot=_dim(view.facts.job),
+        foot_right=_dim(view.facts.run_dir),
+    )
 
 
 def device_name(view: View) -> str:
@@ -48,7 +58,7 @@ def device_name(view: View) -> str:
 def _title(view: View, glyphs: Glyphs) -> Line:
     facts = view.facts
     dot: Span = (f" {glyphs.middle_dot} ", "dim")
-    algo = sanitize(facts.algo or "UniLab")
+    algo = shown(facts.algo or "UniLab")
     spans: list[Span] = [(algo.upper() if facts.algo else algo, "title")]
     for text, style in (
         (facts.task, "strong"),
@@ -56,7 +66,7 @@ def _title(view: View, glyphs: Glyphs) -> Line:
         (device_name(view), "label"),
     ):
         if text:
-            spans += [dot, (sanitize(text), style)]
+            spans += [dot, (shown(text), style)]
     return tuple(spans)
 
 
@@ -68,12 +78,8 @@ def _iteration(view: View) -> Line:
     return (("iteration ", "label"), (f"{view.iteration:,}", "strong"), (whole, "label"))
 
 
-def _name(view: View) -> Line:
-    return ((sanitize(view.facts.job), "dim"),) if view.facts.job else ()
-
-
-def _place(view: View) -> Line:
-    return ((sanitize(view.facts.run_dir), "dim"),) if view.facts.run_dir else ()
+def _dim(text: str | None) -> Line:
+    return ((shown(text), "dim"),) if text else ()
 
 
 def _figures(view: View) -> list[Line]:
@@ -98,21 +104,21 @@ def _state(view: View, glyphs: Glyphs) -> list[Line]:
         good = view.end.exit_code in (0, None)
         cells: list[Line] = [
             ((f"{glyphs.dot} ended ", "strong" if good else "bad strong"),),
-            ((sanitize(view.end.reason), "value" if good else "bad"),),
+            ((shown(view.end.reason), "value" if good else "bad"),),
         ]
         if view.end.exit_code is not None:
             cells.append(((f"exit {view.end.exit_code}", "value" if good else "bad"),))
         if view.end.ended_utc:
-            cells.append(((sanitize(view.end.ended_utc), "dim"),))
+            cells.append(((shown(view.end.ended_utc), "dim"),))
         return cells
     if view.state == "starting":
         return [((f"{glyphs.dot} starting", "accent"),)]
     cells = []
     if view.warm_up:
-        cells.append(((f"{glyphs.dot} {sanitize(_warm_up_name(view))}", "warn strong"),))
+        cells.append(((f"{glyphs.dot} {shown(_warm_up_name(view))}", "warn strong"),))
         cells.append((("the clock starts with the first update", "dim"),))
     elif view.status not in (None, "Training"):
-        cells.append(((f"{glyphs.dot} {sanitize(view.status)}", "warn strong"),))
+        cells.append(((f"{glyphs.dot} {shown(view.status)}", "warn strong"),))
     if view.state == "stalled":
         ages = [
             s.age_s for s in (view.learner, view.collector) if s.stalled and s.age_s is not None
@@ -137,36 +143,3 @@ def _progress(view: View, width: int, glyphs: Glyphs) -> Line:
         (glyphs.progress_rest * (room - done), "frame"),
         (figure, "label"),
     )
-
-
-def _edge(left: Line, end: Line, width: int, glyphs: Glyphs, corners: str) -> Line:
-    """A frame line with a text on either side; the right one gives way first."""
-    rule = glyphs.horizontal
-    left = _inset(left)
-    end = _inset(end)
-    room = width - 4
-    if width_of(left) + width_of(end) + 1 > room:
-        kept = room - width_of(left) - 1
-        end = _cut_left(end, kept, glyphs) if kept >= 12 else ()
-    if width_of(left) > room:
-        left = ((cut("".join(text for text, _ in left), room, glyphs), "label"),)
-    fill = room - width_of(left) - width_of(end)
-    return (
-        (corners[0] + rule, "frame"),
-        *left,
-        (rule * fill, "frame"),
-        *end,
-        (rule + corners[1], "frame"),
-    )
-
-
-def _inset(line: Line) -> Line:
-    return ((" ", "frame"), *line, (" ", "frame")) if line else ()
-
-
-def _cut_left(line: Line, width: int, glyphs: Glyphs) -> Line:
-    """The end of a text (a path says more with its last part)."""
-    text = "".join(text for text, _ in line)
-    style = line[1][1]
-    tail = text[-(width - 2) :] if width > 2 else ""
-    return ((fit(f" {glyphs.ellipsis}{tail}", width, glyphs), style),)

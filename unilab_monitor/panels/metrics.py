@@ -1,14 +1,16 @@
 """Losses and policy state, training diagnostics, ingress gauges, in this order."""
 
 from unilab_core.telemetry.metric_schema import METRICS
-from unilab_core.telemetry.plain import format_count, format_number, sanitize
+from unilab_core.telemetry.plain import format_count, format_number
 from unilab_monitor.glyphs import Glyphs
-from unilab_monitor.line import COLUMN_GAP, Line, columns, fit, right
+from unilab_monitor.line import Line, columns, fit, right, shown
+from unilab_monitor.panels.frame import Frame
 from unilab_monitor.panels.line_panel import LinePanel
 from unilab_monitor.view import View
 
 ALARM_ABOVE = 10.0
-VALUE_WIDTH = 10
+VALUE_WIDTH = 8
+GAP = 2
 INDENT = "  "
 
 _LOSS = ("Loss/", "Policy/")
@@ -19,11 +21,14 @@ _WHOLE_UNITS = ("slots", "batches", "rollouts", "calls")
 class Metrics(LinePanel):
     """The metrics card."""
 
-    BORDER_TITLE = "Metrics"
-
     def lines(self, view: View, width: int) -> list[Line]:
         """One row per metric, in as many columns as fit."""
         return metrics_lines(view, width, self.glyphs)
+
+    def frame(self, view: View) -> Frame:
+        """The title."""
+        del view
+        return Frame(title=(("Metrics", "title"),))
 
 
 def metrics_lines(view: View, width: int, glyphs: Glyphs) -> list[Line]:
@@ -33,15 +38,14 @@ def metrics_lines(view: View, width: int, glyphs: Glyphs) -> list[Line]:
     rows = [(_label(tag), *_figure(tag, value)) for tag, value in _ordered(view)]
     label_width = max(len(label) for label, _, _ in rows)
     full = label_width + 1 + VALUE_WIDTH
-    count_ = 2 if width >= 2 * full + COLUMN_GAP and len(rows) > 6 else 1
-    column_width = (width - COLUMN_GAP * (count_ - 1)) // count_
+    count_ = 2 if width >= 2 * full + GAP and len(rows) > 6 else 1
+    column_width = (width - GAP * (count_ - 1)) // count_
     label_width = min(label_width, max(column_width - 1 - VALUE_WIDTH, 4))
     lines: list[Line] = []
     for label, text, style in rows:
-        kind = "label" if not label.startswith(INDENT) else "dim"
         value = right(text, VALUE_WIDTH)
-        lines.append(((fit(label, label_width, glyphs), kind), (" ", "value"), (value, style)))
-    return columns(lines, count=count_, width=width)
+        lines.append(((fit(label, label_width, glyphs), "label"), (" ", "value"), (value, style)))
+    return columns(lines, count=count_, width=width, gap=GAP)
 
 
 def _ordered(view: View) -> list[tuple[str, float]]:
@@ -58,7 +62,7 @@ def _group(tag: str) -> int:
 
 def _label(tag: str) -> str:
     spec = METRICS.get(tag)
-    label = spec.label if spec else sanitize(tag)
+    label = spec.label if spec else shown(tag)
     return label if _group(tag) in (0, 3) else INDENT + label
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from unilab_core.telemetry.plain import format_count, sanitize
+from unilab_core.telemetry.plain import format_count
 from unilab_monitor.glyphs import Glyphs
 from unilab_monitor.line import (
     ABSENT,
@@ -12,9 +12,11 @@ from unilab_monitor.line import (
     fit,
     flow,
     right,
+    shown,
     sparkline,
     width_of,
 )
+from unilab_monitor.panels.frame import Frame
 from unilab_monitor.panels.line_panel import LinePanel
 from unilab_monitor.view import RewardView, View
 
@@ -26,12 +28,15 @@ NAME_WIDTH = 24
 class Rewards(LinePanel):
     """The rewards card."""
 
-    BORDER_TITLE = "Rewards"
-
     def lines(self, view: View, width: int) -> list[Line]:
         """Summary, course, terms, terminations."""
         short = self.screen.size.width < SHORT_PEAK_BELOW
         return rewards_lines(view, width, self.glyphs, peak_decimals=2 if short else 3)
+
+    def frame(self, view: View) -> Frame:
+        """The title."""
+        del view
+        return Frame(title=(("Rewards", "title"),))
 
 
 def rewards_lines(view: View, width: int, glyphs: Glyphs, *, peak_decimals: int) -> list[Line]:
@@ -41,7 +46,7 @@ def rewards_lines(view: View, width: int, glyphs: Glyphs, *, peak_decimals: int)
     lines += _terms(rewards.terms, width, glyphs)
     if rewards.terminations:
         cells: list[Line] = [
-            ((f"{sanitize(name)} ", "dim"), (format_count(total), "label"))
+            ((f"{shown(name)} ", "dim"), (format_count(total), "label"))
             for name, total in rewards.terminations.items()
         ]
         lines += flow(((("Terminations", "dim"),), *cells), width, ("  ", "value"))
@@ -64,7 +69,7 @@ def _summary(rewards: RewardView, width: int, glyphs: Glyphs, peak_decimals: int
 def _terms(terms: Mapping[str, float], width: int, glyphs: Glyphs) -> list[Line]:
     if not terms:
         return []
-    names = {name: sanitize(name) for name in terms}
+    names = {name: shown(name) for name in terms}
     name_width = min(max(len(name) for name in names.values()), NAME_WIDTH)
     full = name_width + 1 + VALUE_WIDTH
     count_ = 2 if width >= 2 * full + COLUMN_GAP and len(terms) > 3 else 1

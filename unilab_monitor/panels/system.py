@@ -1,8 +1,9 @@
 """Five figures of the system: a card on wide screens, one line on all others."""
 
-from unilab_core.telemetry.plain import format_count, sanitize
+from unilab_core.telemetry.plain import format_count
 from unilab_monitor.glyphs import Glyphs
-from unilab_monitor.line import ABSENT, Line, flow, right, sparkline
+from unilab_monitor.line import ABSENT, Line, flow, right, shown, sparkline
+from unilab_monitor.panels.frame import Frame
 from unilab_monitor.panels.line_panel import LinePanel
 from unilab_monitor.view import View
 
@@ -12,11 +13,14 @@ VALUE_WIDTH = 12
 class System(LinePanel):
     """The card of wide screens, with the course of the throughput below the figures."""
 
-    BORDER_TITLE = "System"
-
     def lines(self, view: View, width: int) -> list[Line]:
         """Figures one per line, then the course of Steps/s."""
         return system_lines(view, width, self.glyphs)
+
+    def frame(self, view: View) -> Frame:
+        """The title."""
+        del view
+        return Frame(title=(("System", "title"),))
 
 
 class SystemLine(LinePanel):
@@ -39,7 +43,7 @@ def system_figures(view: View) -> list[tuple[str, str]]:
         ("Timeout Rate", timeout),
         ("Envs", format_count(facts.num_envs)),
         ("Batch/Rank", format_count(facts.batch_per_rank)),
-        ("CUDA MPS", sanitize(facts.cuda_mps) if facts.cuda_mps else ABSENT),
+        ("CUDA MPS", shown(facts.cuda_mps) if facts.cuda_mps else ABSENT),
     ]
 
 

@@ -1,0 +1,23 @@
+"""`python -m unilab_learner --job J --rank R`: the learner process from start to end.
+
+1. Join the job, then import torch (in `session`, hence inside the function): that takes seconds,
+   in which the collector builds its environment.
+2. Build networks and replay from `env_spec.json`, load a checkpoint when resuming.
+3. Wait for `job.json`, attach, run the loop.
+4. Write `learner_result.json` into the job folder, from which the launcher makes the summary.
+"""
+
+from unilab_core.run.child import child_session
+
+
+def main() -> None:
+    """Run one learner; leaves with its exit code."""
+    with child_session("learner") as ctx:
+        ctx.beat.phase("startup/begin")
+        from unilab_learner.session import run_session
+
+        run_session(ctx)
+
+
+if __name__ == "__main__":
+    main()
