@@ -99,9 +99,7 @@ class ReplayFeed:
         return slot
 
 
-def require_finite(
-    source: str, rows: np.ndarray, tick: int, ids: np.ndarray | None = None
-) -> None:
+def require_finite(source: str, rows: np.ndarray, tick: int, ids: np.ndarray | None = None) -> None:
     """Raise NonFiniteError naming the first bad environment; ``ids[k]`` is the one of row k."""
     # One reduction on the good path: a sum is finite only if every term is (float32 rows of
     # physical magnitude cannot overflow it).

@@ -76,7 +76,12 @@ class RolloutFeed:
         slot.critic_obs[t] = result.critic_obs
 
     def put_step(
-        self, t: int, actions: np.ndarray, log_prob: np.ndarray, mean: np.ndarray, result: StepResult
+        self,
+        t: int,
+        actions: np.ndarray,
+        log_prob: np.ndarray,
+        mean: np.ndarray,
+        result: StepResult,
     ) -> None:
         """Everything about step t that is known after it.
 

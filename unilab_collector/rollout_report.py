@@ -35,7 +35,6 @@ class RolloutRecords:
     ) -> None:
         """One record: episode figures so far, and the rollout's times."""
         rewards, terminations, totals = self._stats.take_terms()
-        episodes = self._stats.episodes()
         report = CollectorReport(
             rank=self._rank,
             t_ns=time.monotonic_ns(),
@@ -45,10 +44,10 @@ class RolloutRecords:
             cycle_ms=None,
             wall_ms=wall_ns / NS_PER_MS,
             inference={},
-            episodes_completed=int(episodes["completed"] or 0),
-            timeouts=int(episodes["timeouts"] or 0),
-            mean_return=episodes["mean_return"],
-            mean_length=episodes["mean_length"],
+            episodes_completed=self._stats.completed,
+            timeouts=self._stats.timeouts,
+            mean_return=self._stats.mean_return(),
+            mean_length=self._stats.mean_length(),
             rewards=rewards,
             terminations=terminations,
             terminations_total=totals,

@@ -98,9 +98,9 @@ class AppoLearner:
         """Flatten the policy, normaliser included, into values[P]."""
         pack_policy(self.state.policy, values)
 
-    def policy(self) -> GaussianPolicy:
-        """The acting half, for `policy.pt`."""
-        return self.state.policy
+    def acting(self) -> tuple[GaussianPolicy, None]:
+        """The policy, which has its own normaliser, for `policy.pt`."""
+        return self.state.policy, None
 
     def state_dict(self) -> dict[str, Any]:
         """Everything but the staged rollouts."""

@@ -7,10 +7,8 @@ from unilab_core.config.config import Config
 from unilab_ipc.heartbeat import STOP_SAVE
 
 
-def end_reason(
-    config: Config, *, iteration: int, elapsed_s: float, stop_level: int
-) -> str | None:
-    """Why the session ends after this iteration: stopped, completed, wall_time; None: it goes on."""
+def end_reason(config: Config, *, iteration: int, elapsed_s: float, stop_level: int) -> str | None:
+    """Why the session ends now: stopped, completed or wall_time; None while it goes on."""
     limit_s = config.training.max_wall_time_s
     if stop_level >= STOP_SAVE:
         return "stopped"
@@ -21,9 +19,7 @@ def end_reason(
     return None
 
 
-def newest_mean_return(
-    records: Sequence[Mapping[str, Any]], before: float | None
-) -> float | None:
+def newest_mean_return(records: Sequence[Mapping[str, Any]], before: float | None) -> float | None:
     """Mean return of the last 100 episodes as the newest collector record has it."""
     for record in reversed(records):
         mean_return = record.get("episodes", {}).get("mean_return")

@@ -17,10 +17,10 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from unilab_core.config.on_policy import PpoConfig
+from unilab_core.config.on_policy_preset import PRESETS
 from unilab_core.contracts import EnvSpec
 from unilab_core.nets.gaussian import GaussianPolicy
 from unilab_core.run.failures import NonFiniteError
-from unilab_learner.algos.on_policy_preset import PRESETS
 from unilab_learner.algos.ppo import (
     add_final_values,
     build_ppo,
@@ -110,9 +110,9 @@ class PpoLearner:
             "Policy/mean_std": algorithm.get_policy().output_std.mean().item(),
         }
 
-    def policy(self) -> GaussianPolicy:
-        """The acting half, for `policy.pt`."""
-        return export_policy(self.algorithm, self.cfg)
+    def acting(self) -> tuple[GaussianPolicy, None]:
+        """The policy, which has its own normaliser, for `policy.pt`."""
+        return export_policy(self.algorithm, self.cfg), None
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that changes what happens next."""

@@ -32,16 +32,16 @@ import torch
 from torch import Tensor
 
 from unilab_core.config.on_policy import AppoConfig
+from unilab_core.config.on_policy_preset import PRESETS, OnPolicyPreset
 from unilab_core.nets.gaussian import (
     GaussianPolicy,
-    GaussianSpec,
     ValueNet,
     entropy,
     kl_divergence,
     log_prob,
     orthogonal_init,
 )
-from unilab_learner.algos.on_policy_preset import PRESETS, OnPolicyPreset
+from unilab_core.nets.policy_spec import policy_spec
 from unilab_learner.losses.gae import next_state_values
 from unilab_learner.losses.guarded_step import guarded_step
 from unilab_learner.losses.vtrace import vtrace
@@ -188,18 +188,6 @@ def build_state(
         generator=torch.Generator(device=device).manual_seed(cfg.seed),
         skipped_steps=torch.zeros((), device=device),
         use_amp=use_amp,
-    )
-
-
-def policy_spec(cfg: AppoConfig, *, obs_width: int, action_width: int) -> GaussianSpec:
-    """The policy's shape: the collector builds its own copy from the same configuration."""
-    return GaussianSpec(
-        obs_width=obs_width,
-        action_width=action_width,
-        hidden_dims=cfg.hidden_dims,
-        activation=cfg.activation,
-        obs_normalization=cfg.obs_normalization,
-        obs_clip=PRESETS[cfg.preset].obs_clip,
     )
 
 

@@ -23,8 +23,9 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from unilab_core.config.on_policy import PpoConfig
-from unilab_core.nets.gaussian import GaussianPolicy, GaussianSpec, orthogonal_init
-from unilab_learner.algos.on_policy_preset import PRESETS, OnPolicyPreset
+from unilab_core.config.on_policy_preset import PRESETS, OnPolicyPreset
+from unilab_core.nets.gaussian import GaussianPolicy, orthogonal_init
+from unilab_core.nets.policy_spec import policy_spec
 
 POLICY, CRITIC = "policy", "critic"
 """Names of the observation groups in every TensorDict."""
@@ -122,15 +123,7 @@ def set_learning_rate(algorithm: PPO, learning_rate: float) -> None:
 def export_policy(algorithm: PPO, cfg: PpoConfig) -> GaussianPolicy:
     """The acting half as our own module, for `policy.pt`."""
     actor = algorithm.get_policy()
-    preset = PRESETS[cfg.preset]
-    spec = GaussianSpec(
-        obs_width=actor.obs_dim,
-        action_width=actor.distribution.output_dim,
-        hidden_dims=cfg.hidden_dims,
-        activation=cfg.activation,
-        obs_normalization=cfg.obs_normalization,
-        obs_clip=preset.obs_clip,
-    )
+    spec = policy_spec(cfg, obs_width=actor.obs_dim, action_width=actor.distribution.output_dim)
     policy = GaussianPolicy(spec)
     with torch.no_grad():
         # Both are Linear and activation in turn, so the names of the weights agree.

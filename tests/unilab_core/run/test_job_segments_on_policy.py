@@ -1,13 +1,13 @@
 """Segments of PPO and APPO, sized without torch and checked against the network."""
 
+import numpy as np
+import pytest
+
 from unilab_core.config.compose import compose
 from unilab_core.contracts import EnvSpec
 from unilab_core.nets.gaussian import GaussianPolicy, pack_policy
+from unilab_core.nets.policy_spec import policy_spec
 from unilab_core.run.job_segments import experience_segments, snapshot_dims
-from unilab_learner.algos.appo import policy_spec
-
-import numpy as np
-import pytest
 
 CPU = {"CUDA_VISIBLE_DEVICES": ""}
 
