@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from unilab_core.run.exit_codes import ExitCode
 from unilab_core.telemetry.plain import sanitize
-from unilab_ipc.errors import IpcError
+from unilab_ipc.errors import IpcError, SegmentMismatch
 from unilab_ipc.peers import set_parent_death_signal
 from unilab_monitor.feed import Feed
 from unilab_monitor.glyphs import ASCII, Glyphs, glyphs_for
@@ -41,7 +41,9 @@ def run(args: argparse.Namespace) -> int:
         return _complain(error, ExitCode.NOTHING)
     except ValueError as error:
         return _complain(error, ExitCode.USAGE)
-    except (PermissionError, IpcError) as error:
+    except SegmentMismatch as error:
+        return _complain(error, ExitCode.INCOMPATIBLE)
+    except (OSError, IpcError) as error:
         return _complain(error, ExitCode.NOTHING)
     try:
         if args.once or args.json:
@@ -51,6 +53,10 @@ def run(args: argparse.Namespace) -> int:
         return _draw(source, args)
     except IpcError as error:
         return _complain(error, ExitCode.INCOMPATIBLE)
+    except BrokenPipeError:
+        # Nobody reads any more (`| head`). Python would complain once more when it flushes.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.OK
     finally:
         source.close()
 

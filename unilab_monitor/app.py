@@ -10,6 +10,7 @@ stop is asked for through the callable that the entry point passes in.
 """
 
 import asyncio
+import gc
 import os
 import signal
 import threading
@@ -18,13 +19,13 @@ from typing import ClassVar
 
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import VerticalScroll
 
 from unilab_monitor.glyphs import Glyphs
 from unilab_monitor.messages import LinesChanged, ViewReady
 from unilab_monitor.palette import BAR_GROUND, GROUND, RULE, THEME, Palette
 from unilab_monitor.panels.clocks import Collector, Learner, Timing
 from unilab_monitor.panels.footer import Footer
+from unilab_monitor.panels.ground import GroundScreen, GroundScroll
 from unilab_monitor.panels.header import Header
 from unilab_monitor.panels.line_panel import LinePanel
 from unilab_monitor.panels.metrics import Metrics
@@ -119,11 +120,15 @@ class MonitorApp(App[None]):
         self._num_stops = 0
         self._panels: list[LinePanel] = []
 
+    def get_default_screen(self) -> GroundScreen:
+        """The one screen there is."""
+        return GroundScreen(id="_default")
+
     def compose(self) -> ComposeResult:
         """Header on top, cards that scroll, status and keys at the bottom."""
         style = (self.glyphs, Palette(colour="NO_COLOR" not in os.environ))
         yield Header(*style, id="header")
-        with VerticalScroll(id="body", can_focus=False):
+        with GroundScroll(id="body", can_focus=False):
             with PanelRow(id="figures"):
                 yield Metrics(*style, id="metrics")
                 yield Rewards(*style, id="rewards")
@@ -146,6 +151,9 @@ class MonitorApp(App[None]):
             loop = asyncio.get_running_loop()
             for signum in LEAVE_SIGNALS:
                 loop.add_signal_handler(signum, self.exit)
+        # What exists now stays: the collector need not walk through it again and again.
+        gc.collect()
+        gc.freeze()
         if self._on_ready is not None:
             self._on_ready()
 
@@ -192,4 +200,4 @@ class MonitorApp(App[None]):
 
     def action_scroll_body(self, lines: int) -> None:
         """Scroll the cards."""
-        self.query_one("#body", VerticalScroll).scroll_relative(y=lines, animate=False)
+        self.query_one("#body", GroundScroll).scroll_relative(y=lines, animate=False)

@@ -9,14 +9,14 @@ rest of the rings and says why the job ended.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 from unilab_core.run.job_segments import open_ring
 from unilab_core.run.json_files import read_json
 from unilab_core.run.run_dir import RunPaths
-from unilab_ipc.errors import RecordInvalid, SegmentMissing, SegmentNotReady
+from unilab_ipc.errors import RecordInvalid, SegmentMismatch, SegmentMissing, SegmentNotReady
 from unilab_ipc.heartbeat import HeartbeatBoard, RoleStatus, board_dims
 from unilab_ipc.memory import Segment, open_segment
 from unilab_ipc.metric_queue import RingReader
@@ -111,6 +111,8 @@ class LiveSource:
             rings = [open_ring(launch, role, readonly=True) for role in ("learner", "collector")]
         except (SegmentMissing, SegmentNotReady):
             return False
+        except (KeyError, TypeError, ValueError) as error:
+            raise SegmentMismatch("launch.json as this version writes it", repr(error)) from None
         self._run_id = launch.get("run_id")
         self._facts = facts_of(launch, self._folder.job)
         self._segments = [board, *rings]
@@ -146,12 +148,16 @@ class FinishedSource:
     """A run that has ended: its last state, given once; later batches bring nothing new."""
 
     def __init__(self, run_dir: Path | None, ended: Mapping[str, Any] | None) -> None:
-        state = None if run_dir is None else read_json(RunPaths(run_dir).last_state)
-        summary = None if run_dir is None else read_json(RunPaths(run_dir).summary)
-        self._state = state or {}
-        known = {**(summary or {}), **self._state, **(ended or {})}
+        self._state: dict[str, Any] = {}
+        known: dict[str, Any] = {}
         if run_dir is not None:
+            paths = RunPaths(run_dir)
+            self._state = read_json(paths.last_state) or {}
+            # What was written later knows more; a killed run left only its configuration.
+            for record in (read_json(paths.config), read_json(paths.summary), self._state):
+                known.update(record or {})
             known["run_dir"] = str(run_dir)
+        known.update(ended or {})
         self._facts = facts_of(known, known.get("job"))
         self._end = end_of(known)
         self._records = {name: _cleaned(self._state.get(name)) for name in ("learner", "collector")}
@@ -181,28 +187,29 @@ class FinishedSource:
 
 def facts_of(record: Mapping[str, Any], job: object, base: JobFacts | None = None) -> JobFacts:
     """What a registry or run-directory record says about a job; foreign values are checked."""
-    texts = {
-        name: record[name]
-        for name in ("algo", "task", "sim", "run_dir")
-        if isinstance(record.get(name), str)
-    }
-    if base is not None:
-        texts = {
-            name: getattr(base, name) or texts.get(name)
-            for name in ("algo", "task", "sim", "run_dir")
-        }
-    return JobFacts(job=job if isinstance(job, str) else None, **texts)
+    base = base or JobFacts()
+    return JobFacts(
+        job=_text(job) or base.job,
+        algo=_text(record.get("algo")) or base.algo,
+        task=_text(record.get("task")) or base.task,
+        sim=_text(record.get("sim")) or _text(record.get("sim_backend")) or base.sim,
+        run_dir=_text(record.get("run_dir")) or base.run_dir,
+    )
 
 
 def end_of(record: Mapping[str, Any]) -> EndView:
     """How a job ended, as ended.json, last_state.json or run_summary.json tell it."""
-    reason = record.get("reason") or record.get("completion_reason") or record.get("status")
-    code, ended_utc = record.get("exit_code"), record.get("ended_utc")
+    reason = (record.get(name) for name in ("reason", "completion_reason", "status"))
+    code = record.get("exit_code")
     return EndView(
-        reason=reason if isinstance(reason, str) else NO_RECORD_REASON,
+        reason=next((text for text in map(_text, reason) if text), NO_RECORD_REASON),
         exit_code=code if type(code) is int else None,
-        ended_utc=ended_utc if isinstance(ended_utc, str) else None,
+        ended_utc=_text(record.get("ended_utc")) or _text(record.get("end_time_utc")),
     )
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def _read(reader: RingReader | None) -> list[dict[str, Any]]:
@@ -233,7 +240,7 @@ def _process(row: RoleStatus, now_ns: int) -> ProcessView:
 
 def _cleaned(records: object) -> list[dict[str, Any]]:
     """Records from JSON: figures that were not finite have become null and are left out."""
-    if not isinstance(records, Sequence) or isinstance(records, str):
+    if not isinstance(records, list):
         return []
     return [
         {name: _without_nulls(value) for name, value in record.items()}
@@ -250,7 +257,7 @@ def _without_nulls(value: object) -> object:
 
 
 def _saved_processes(rows: object, now_ns: int) -> tuple[ProcessView, ...]:
-    if not isinstance(rows, Sequence) or isinstance(rows, str):
+    if not isinstance(rows, list):
         return ()
     return tuple(
         ProcessView(

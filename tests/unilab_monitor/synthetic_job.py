@@ -20,6 +20,8 @@ from unilab_ipc.metric_queue import RingWriter, ring_dims
 from unilab_ipc.names import new_run_id, segment_name
 from unilab_ipc.registry import JobFolder
 from unilab_ipc.segments import HEARTBEAT, METRIC_QUEUE
+from unilab_monitor.model import Batch, Model
+from unilab_monitor.view import JobFacts, View
 
 MS = 1_000_000
 SECOND = 1_000_000_000
@@ -143,6 +145,26 @@ def collector(t_ns: int, tick: int, **changes) -> CollectorReport:
         },
     }
     return CollectorReport(**{**facts, **changes})
+
+
+def fold(*, learner=(), collector=(), now_ns: int, model: Model | None = None, **batch) -> View:
+    """One batch of reports through a model."""
+    return (model or Model()).fold(
+        Batch(
+            now_ns=now_ns,
+            facts=batch.pop("facts", JobFacts(job="go2-1")),
+            learner=[_raw(report, now_ns) for report in learner],
+            collector=[_raw(report, now_ns) for report in collector],
+            attached=batch.pop("attached", True),
+            **batch,
+        )
+    )
+
+
+def _raw(report: object, now_ns: int) -> object:
+    if isinstance(report, RunInfo):
+        return report.record(now_ns)
+    return report.record() if hasattr(report, "record") else report
 
 
 class SyntheticJob:

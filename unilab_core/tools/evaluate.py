@@ -116,9 +116,7 @@ def _run(
     return totals
 
 
-def _judge(
-    task: str, physics: str, totals: _Totals, judge: VelocityEvaluation
-) -> EvaluationResult:
+def _judge(task: str, physics: str, totals: _Totals, judge: VelocityEvaluation) -> EvaluationResult:
     counted = totals.num_counted
     error_xy = totals.error_xy / counted if counted else None
     error_yaw = totals.error_yaw / counted if counted else None

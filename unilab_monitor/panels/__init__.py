@@ -3,6 +3,8 @@
 | file | shows |
 |---|---|
 | `line_panel.py` | the widget under all panels: repaints changed lines only |
+| `frame.py` | the rounded frame of a card |
+| `ground.py` | containers that are only background |
 | `panel_row.py` | panels side by side at one height, or stacked |
 | `header.py` | algorithm, task, device, iteration; elapsed, ETA, rates, window, state; progress |
 | `metrics.py` | losses and policy, training diagnostics, ingress gauges |

@@ -108,7 +108,7 @@ class LinePanel(Widget):
         if everything:
             self.refresh()
         elif rows:
-            self.refresh(*(Region(0, y, width, 1) for y in rows))
+            self.refresh(*_regions(rows, width))
 
     def _row(self, line: Line, frame_style: str | None, width: int) -> Line:
         if frame_style is not None:
@@ -120,3 +120,14 @@ class LinePanel(Widget):
         if not row:
             row = ((" " * width, "value"),)
         return Strip([Segment(text, styles[style]) for text, style in row], width)
+
+
+def _regions(rows: list[int], width: int) -> list[Region]:
+    """Runs of neighbouring rows as one region each: every region costs the compositor a pass."""
+    regions: list[Region] = []
+    for y in sorted(rows):
+        if regions and regions[-1].bottom == y:
+            regions[-1] = regions[-1].grow((0, 0, 1, 0))
+        else:
+            regions.append(Region(0, y, width, 1))
+    return regions

@@ -1,14 +1,13 @@
 """Panels side by side, all as high as the highest; on a narrow screen one below the other."""
 
-from textual.containers import Container
-
 from unilab_monitor.messages import LinesChanged
+from unilab_monitor.panels.ground import GroundContainer
 from unilab_monitor.panels.line_panel import LinePanel
 
 NARROW = "-narrow"
 
 
-class PanelRow(Container):
+class PanelRow(GroundContainer):
     """Levels the heights of its panels whenever one of them needs another height."""
 
     def on_lines_changed(self, event: LinesChanged) -> None:
