@@ -5,7 +5,7 @@ The fused Adam of torch skips its whole step, moments and step counters included
 steps once per iteration.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ def guarded_step(
     loss: Tensor,
     *,
     max_grad_norm: float,
+    all_mean: Callable[[Tensor], Tensor] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Differentiate `loss` by `params` alone, and step unless anything is non-finite.
 
@@ -28,11 +29,14 @@ def guarded_step(
         params: the parameters to move.
         loss: a scalar.
         max_grad_norm: joint L2 limit; 0 leaves the gradients alone.
+        all_mean: mean of a tensor over learner ranks, for their gradients.
 
     Returns:
         The gradient norm before clipping, and 1.0 if the step was skipped, else 0.0.
     """
     grads = torch.autograd.grad(loss, params)
+    if all_mean is not None:
+        grads = [all_mean(grad) for grad in grads]
     norm = torch.nn.utils.get_total_norm(grads)
     if max_grad_norm > 0.0:
         factor = (max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
