@@ -98,7 +98,7 @@ def load_policy(path: Path) -> Policy:
         raise PolicyFileError(f"{path}: not a {FORMAT} file")
     if content["version"] != VERSION:
         raise PolicyFileError(f"{path}: version {content['version']}, expected {VERSION}")
-    actor = _build_actor(path, content.get("kind", SQUASHED), content["actor"])
+    actor = build_actor(content)
     actor.load_state_dict(content["weights"])
     normalizer = None
     if content["normalizer"] is not None:
@@ -107,12 +107,14 @@ def load_policy(path: Path) -> Policy:
     return Policy(actor, normalizer, content["contract"])
 
 
-def _build_actor(path: Path, kind: str, spec: Mapping[str, Any]) -> Actor:
+def build_actor(content: Mapping[str, Any]) -> Actor:
+    """An actor without its weights, as the content of a policy file describes it."""
+    kind = content.get("kind", SQUASHED)
     if kind == SQUASHED:
-        return SquashedGaussianActor(ActorSpec.from_dict(spec))
+        return SquashedGaussianActor(ActorSpec.from_dict(content["actor"]))
     if kind == GAUSSIAN:
-        return GaussianPolicy(GaussianSpec.from_dict(spec))
-    raise PolicyFileError(f"{path}: unknown kind of policy {kind!r}")
+        return GaussianPolicy(GaussianSpec.from_dict(content["actor"]))
+    raise PolicyFileError(f"unknown kind of policy {kind!r}")
 
 
 def _on_cpu(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -26,12 +26,10 @@ from unilab_core.config.on_policy import PpoConfig
 from unilab_core.config.on_policy_preset import PRESETS, OnPolicyPreset
 from unilab_core.nets.gaussian import GaussianPolicy, orthogonal_init
 from unilab_core.nets.policy_spec import policy_spec
+from unilab_core.nets.rsl_rl_weights import gaussian_weights
 
 POLICY, CRITIC = "policy", "critic"
 """Names of the observation groups in every TensorDict."""
-
-STD_MIN = 1e-6
-"""The library clamps its standard deviation here."""
 
 _GROUPS = {"actor": [POLICY], "critic": [CRITIC]}
 
@@ -125,19 +123,7 @@ def export_policy(algorithm: PPO, cfg: PpoConfig) -> GaussianPolicy:
     actor = algorithm.get_policy()
     spec = policy_spec(cfg, obs_width=actor.obs_dim, action_width=actor.distribution.output_dim)
     policy = GaussianPolicy(spec)
-    with torch.no_grad():
-        # Both are Linear and activation in turn, so the names of the weights agree.
-        policy.net.load_state_dict(actor.mlp.state_dict())
-        policy.log_std.copy_(actor.distribution.std_param.clamp(min=STD_MIN).log())
-    if policy.normalizer is not None:
-        normalizer = actor.obs_normalizer
-        policy.normalizer.load_state_dict(
-            {
-                "mean": normalizer.mean.double(),
-                "var": normalizer.std.double().square(),
-                "count": normalizer.count.double(),
-            }
-        )
+    policy.load_state_dict(gaussian_weights(actor.state_dict()))
     return policy
 
 
