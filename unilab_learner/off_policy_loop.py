@@ -23,7 +23,8 @@ from unilab_core.config.training import NanGuardConfig
 from unilab_core.run.failures import NonFiniteError
 from unilab_core.telemetry.phase_timer import NS_PER_MS, PhaseTimer
 from unilab_core.telemetry.training_logger import IterationSample, TrainingLogger
-from unilab_ipc.heartbeat import STOP_SAVE, RoleBeat
+from unilab_ipc.errors import Closed
+from unilab_ipc.heartbeat import STOP_NOW, STOP_SAVE, RoleBeat
 from unilab_ipc.metric_queue import RingReader
 from unilab_ipc.waiting import Waiter
 from unilab_learner.inference_server import InferenceServer
@@ -168,7 +169,10 @@ class OffPolicyLoop:
 
     def _end_reason(self) -> str | None:
         limit_s = self._training.max_wall_time_s
-        if self._parts.stop_level() >= STOP_SAVE:
+        stop_level = self._parts.stop_level()
+        if stop_level >= STOP_NOW:
+            raise Closed("stopped without saving")
+        if stop_level >= STOP_SAVE:
             return "stopped"
         if self._progress.iteration >= self._algo.max_iterations:
             return "completed"

@@ -4,12 +4,16 @@ to run child processes, and the explorer of interleavings."""
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from unilab_ipc.names import new_run_id, parse_segment_name
+
+# With importlib mode a test module does not see its neighbours.
+sys.path.insert(0, str(Path(__file__).parent))
 
 Role = Iterator[str | Callable[[], bool]]
 Build = Callable[[], tuple[list[Role], Callable[[list[str]], None]]]
@@ -60,6 +64,19 @@ def spawn() -> Iterator[Callable[..., subprocess.Popen[str]]]:
 
 
 @pytest.fixture
+def wait_until() -> Callable[[Callable[[], bool]], None]:
+    """Look every few milliseconds until a condition holds (an outside observer has no bell)."""
+
+    def wait(condition: Callable[[], bool]) -> None:
+        deadline_s = time.monotonic() + 120.0
+        while not condition():
+            assert time.monotonic() < deadline_s, "the condition never came true"
+            time.sleep(0.005)
+
+    return wait
+
+
+@pytest.fixture
 def explore() -> Callable[..., int]:
     return explore_schedules
 
@@ -82,8 +99,8 @@ def explore_schedules(build: Build, *, crashes: bool = True) -> int:
         if not options:
             return count
         last = len(options) - 1
-        choices = [choices_at(choices, index) for index in range(last)]
-        choices.append(choices_at(choices, last) + 1)
+        prefix = [choices_at(choices, index) for index in range(last)]
+        choices = [*prefix, choices_at(choices, last) + 1]
 
 
 def choices_at(choices: list[int], index: int) -> int:

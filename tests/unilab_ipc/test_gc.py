@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from unilab_ipc.errors import SegmentNotReady
 from unilab_ipc.gc import GcReport, collect_garbage
 from unilab_ipc.heartbeat import board_dims
 from unilab_ipc.memory import create_segment, open_segment
@@ -130,6 +131,32 @@ def test_one_held_object_protects_its_whole_run(run_id: str) -> None:
     assert skipped[f"/ul-{run_id}-is-0"] == "its run is alive"
     segment.close()
     assert len(of_run(collect_garbage(), run_id)) == 2
+
+
+@pytest.mark.parametrize(
+    "step", ["fcntl.flock", "os.fchmod", "os.posix_fallocate", "mmap.mmap", "memory._publish"]
+)
+def test_a_creator_killed_at_any_step_leaves_something_that_is_collected(
+    spawn: Spawn, run_id: str, step: str
+) -> None:
+    child = spawn(
+        "import fcntl, mmap, os, signal, sys\n"
+        "from unilab_ipc import memory\n"
+        "from unilab_ipc.heartbeat import board_dims\n"
+        "from unilab_ipc.segments import HEARTBEAT\n"
+        "owner, name = sys.argv[2].split('.')\n"
+        "die = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "setattr(globals()[owner], name, die)\n"
+        "memory.create_segment(HEARTBEAT, sys.argv[1], board_dims(1))\n",
+        segment_name(run_id, "heartbeat", 0),
+        step,
+    )
+    assert child.wait() == -9
+    assert len(names_in_shm(run_id)) == 1
+    with pytest.raises(SegmentNotReady):
+        open_segment(HEARTBEAT, segment_name(run_id, "heartbeat", 0), board_dims(1))
+    assert len(of_run(collect_garbage(), run_id)) == 1
+    create_segment(HEARTBEAT, segment_name(run_id, "heartbeat", 0), board_dims(1))
 
 
 def test_names_of_others_are_never_looked_at(run_id: str) -> None:

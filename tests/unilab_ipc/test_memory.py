@@ -4,7 +4,9 @@ import errno
 import fcntl
 import os
 import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -329,3 +331,75 @@ def test_local_segment_has_the_same_views_and_initial_values() -> None:
     assert segment.view["rows"].shape == (3, 2)
     assert segment.view["rows"].dtype == np.float32
     assert int(segment.view["count"][()]) == -1
+
+
+@pytest.mark.e2e
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount a small /dev/shm")
+def test_a_small_shm_refuses_at_creation_and_never_kills_at_the_first_touch(name: str) -> None:
+    code = (
+        "import os, sys\n"
+        "from unilab_ipc.errors import NoSpace\n"
+        "from unilab_ipc.layout import Field, Layout\n"
+        "from unilab_ipc.memory import create_segment\n"
+        "table = Layout('big', 1, (Field('x', 'u1', ('B',), 'a', 'x'),))\n"
+        "for size in (500_000, 1_030_000, 1_100_000, 2_000_000, 500_000):\n"
+        "    try:\n"
+        "        segment = create_segment(table, sys.argv[1], {'B': size})\n"
+        "    except NoSpace as error:\n"
+        "        assert error.need_bytes >= size and error.free_bytes == 1 << 20\n"
+        "        print('refused', os.listdir('/dev/shm'))\n"
+        "    else:\n"
+        "        segment.view['x'][...] = 1\n"
+        "        segment.unlink(); segment.close()\n"
+        "        print('filled')\n"
+    )
+    mount = "mount -t tmpfs -o size=1m tmpfs /dev/shm"
+    child = subprocess.run(
+        [
+            "unshare",
+            "-m",
+            "sh",
+            "-c",
+            f'{mount} && exec "$@"',
+            "sh",
+            sys.executable,
+            "-c",
+            code,
+            name,
+        ],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    )
+    if "unshare" in child.stderr or "mount" in child.stderr:
+        pytest.skip(child.stderr)
+    assert child.stdout.splitlines() == [
+        "filled",
+        "filled",
+        "refused []",
+        "refused []",
+        "filled",
+    ], child.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
+def test_another_user_can_neither_attach_nor_unlink_nor_lock(name: str) -> None:
+    create_segment(TABLE, name, DIMS)
+    pid = os.fork()
+    if pid == 0:
+        os.setuid(12345)
+        refused = 0
+        for attempt in (
+            lambda: open_segment(TABLE, name, DIMS),
+            lambda: open_segment(TABLE, name, DIMS, readonly=True),
+            lambda: os.open("/dev/shm" + name, os.O_RDONLY),
+            lambda: os.unlink("/dev/shm" + name),
+        ):
+            try:
+                attempt()
+            except (SegmentForeign, PermissionError):
+                refused += 1
+        os._exit(refused)
+    _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 4
+    open_segment(TABLE, name, DIMS)
