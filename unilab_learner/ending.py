@@ -4,12 +4,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from unilab_core.config.config import Config
-from unilab_ipc.heartbeat import STOP_SAVE
+from unilab_ipc.errors import Closed
+from unilab_ipc.heartbeat import STOP_NOW, STOP_SAVE
 
 
 def end_reason(config: Config, *, iteration: int, elapsed_s: float, stop_level: int) -> str | None:
-    """Why the session ends now: stopped, completed or wall_time; None while it goes on."""
+    """Why the session ends now: stopped, completed or wall_time; None while it goes on.
+
+    Raises:
+        Closed: a stop without saving.
+    """
     limit_s = config.training.max_wall_time_s
+    if stop_level >= STOP_NOW:
+        raise Closed("stopped without saving")
     if stop_level >= STOP_SAVE:
         return "stopped"
     if iteration >= config.algo.max_iterations:
