@@ -5,7 +5,7 @@ is newest between two rollouts, so that one rollout has exactly one behaviour po
 and normaliser version are written into its slot.
 
 SYNC POINT pair (the other end is in the learner):
-    weights: ``SnapshotWriter.publish`` -> ``SnapshotReader.try_read``
+    weights: ``SnapshotWriter.publish`` -> ``SnapshotReader.try_fetch``
 
 Legend: E environments, O observation, A action.
 """
@@ -45,9 +45,9 @@ class ActingPolicy:
         Raises:
             Closed, PeerDead: the run ends, or the learner died before it published anything.
         """
-        found = self._reader.try_read()  # SYNC POINT: weights
+        found = self._reader.try_fetch()  # SYNC POINT: weights
         if found is None and self.version < 0:
-            found = self._waiter.wait(self._reader.try_read, timeout_s=None, awaits="learner")
+            found = self._waiter.wait(self._reader.try_fetch, timeout_s=None, awaits="learner")
         if found is None:
             return
         unpack_policy(found.values, self._policy)

@@ -116,8 +116,7 @@ class RolloutFeed:
         self.put_obs(self.steps, result)
         slot = self._claimed()
         slot.std[...] = policy.std
-        slot.policy_version = policy.version
-        slot.normaliser_version = policy.normaliser_version
+        slot.set_versions(policy.version, policy.normaliser_version)
         self._producer.commit()  # SYNC POINT: rollout
         self._slot = None
         self.rollouts += 1

@@ -114,7 +114,7 @@ def _wire_rollouts(parts: CollectorParts, algo: AppoConfig) -> CollectorLoop:
     from unilab_collector.rollout_loop import RolloutLoop
     from unilab_core.nets.gaussian import GaussianPolicy
     from unilab_core.nets.policy_spec import policy_spec
-    from unilab_ipc.policy_snapshot import PolicySnapshot
+    from unilab_ipc.policy_snapshot import SnapshotReader
     from unilab_ipc.rollout_ring import RolloutRing
 
     ctx, env = parts.ctx, parts.env
@@ -129,7 +129,7 @@ def _wire_rollouts(parts: CollectorParts, algo: AppoConfig) -> CollectorLoop:
     spec = policy_spec(algo, obs_width=env.spec.obs_width, action_width=env.spec.action_width)
     policy = ActingPolicy(
         GaussianPolicy(spec),
-        PolicySnapshot(snapshot).reader(),
+        SnapshotReader(snapshot),
         waiter,
         seed=algo.seed + POLICY_SEED_OFFSET * (ctx.rank + 1),
     )

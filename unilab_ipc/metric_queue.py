@@ -20,7 +20,7 @@ import struct
 import zlib
 from collections import deque
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import msgpack
 import numpy as np
@@ -51,7 +51,7 @@ class RingWriter:
 
     def __init__(self, segment: Segment) -> None:
         self._view = segment.view
-        self._data = memoryview(self._view["data"])
+        self._data = self._view["data"].data
         self._limit = len(self._data) // _LARGEST_FRACTION
         self._packer = msgpack.Packer(use_bin_type=True, default=_plain_number, autoreset=True)
         # A new writer on a used ring cannot trust the frames in it: it starts after them.
@@ -115,7 +115,7 @@ class RingReader:
 
     def __init__(self, segment: Segment, from_oldest: bool = True) -> None:
         self._view = segment.view
-        self._data = memoryview(self._view["data"])
+        self._data = self._view["data"].data
         self._next_seq: int | None = None
         self.lapped_count = 0
         """Records overwritten before this reader came to them."""
@@ -209,7 +209,7 @@ class RingReader:
 def _plain_number(value: object) -> object:
     """Hook of msgpack: numpy scalars become Python numbers, anything else is refused."""
     if isinstance(value, np.generic):
-        return value.item()
+        return cast("object", value.item())
     raise TypeError(f"cannot pack {type(value).__name__}")
 
 
@@ -219,7 +219,9 @@ def _refuse_extension(code: int, _data: bytes) -> object:
 
 def _unpack(raw: bytes) -> dict[str, Any] | None:
     try:
-        record = msgpack.unpackb(raw, raw=False, strict_map_key=True, ext_hook=_refuse_extension)
+        record: object = msgpack.unpackb(
+            raw, raw=False, strict_map_key=True, ext_hook=_refuse_extension
+        )
     except (ValueError, msgpack.exceptions.UnpackException):
         return None
-    return record if isinstance(record, dict) else None
+    return cast("dict[str, Any]", record) if isinstance(record, dict) else None

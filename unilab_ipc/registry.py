@@ -27,7 +27,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from unilab_ipc.errors import IpcError, JobMissing, NameInUse, RecordInvalid
 from unilab_ipc.names import validate_job_name
@@ -347,9 +347,9 @@ def _read_json(path: Path) -> dict[str, Any] | None:
             raise RecordInvalid(f"{path}: not a regular file of at most {MAX_RECORD_BYTES} bytes")
         raw = file.read(MAX_RECORD_BYTES + 1)
     try:
-        record = json.loads(raw)
+        record: object = json.loads(raw)
     except (ValueError, RecursionError) as error:
         raise RecordInvalid(f"{path}: not JSON ({error})") from error
     if not isinstance(record, dict):
         raise RecordInvalid(f"{path}: not a JSON object")
-    return record
+    return cast("dict[str, Any]", record)

@@ -149,7 +149,15 @@ POLICY_SNAPSHOT = Layout(
         Field("cell_seq", "<i8", (2,), "learner", "publication in the cell", True, initial=-1),
         Field("cell_version", "<i8", (2,), "learner", "policy version in the cell", True, -1),
         Field("cell_normaliser", "<i8", (2,), "learner", "normaliser version", True, -1),
-        Field("cell_checksum", "<i8", (2,), "learner", "CRC-32 of the cell", True, initial=-1),
+        Field(
+            "cell_checksum",
+            "<i8",
+            (2,),
+            "learner",
+            "sum over the cell and its stamp",
+            True,
+            initial=-1,
+        ),
         Field("values", "<f4", (2, "P"), "learner", "flat parameters"),
     ),
 )

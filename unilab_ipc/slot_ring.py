@@ -278,7 +278,7 @@ def no_bell() -> None:
 def _checksum(slot: SlotViews) -> int:
     value = 0
     for array in slot.payload():
-        value = zlib.crc32(array, value)
+        value = zlib.crc32(array.data, value)
     return value
 
 

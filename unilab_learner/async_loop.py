@@ -13,7 +13,7 @@ and one running update, so it is at most `ring_slots + 1` versions old when it i
 
 SYNC POINT pairs (the other ends are in the collector):
     rollout: `SlotProducer.commit`    -> `SlotConsumer.try_acquire`
-    weights: `SnapshotWriter.publish` -> `SnapshotReader.try_read`
+    weights: `SnapshotWriter.publish` -> `SnapshotReader.try_fetch`
 
 Ends after `max_iterations`, after `max_wall_time_s`, or by a stop: level 1 finishes the iteration
 and saves, level 2 leaves through `Closed`, raised by a wait.
@@ -22,6 +22,7 @@ and saves, level 2 leaves through `Closed`, raised by a wait.
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -77,6 +78,8 @@ class AsyncLoop:
         self._start_ns = time.monotonic_ns()
         self._values = np.zeros(parts.num_values, np.float32)
         self._metrics: dict[str, float] = {}
+        self.last_reports: list[dict[str, Any]] = []
+        """Collector records of the newest iteration that had any."""
         self._num_read = 0
         self._skipped = 0
         self._dropped = 0
@@ -196,6 +199,7 @@ class AsyncLoop:
         """Hand the finished iteration to the logger, exactly once."""
         parts, timer = self._parts, self._timer
         records = parts.collector_ring.read()
+        self.last_reports = records or self.last_reports
         self._progress.mean_return = newest_mean_return(records, self._progress.mean_return)
         parts.logger.submit(
             IterationSample(

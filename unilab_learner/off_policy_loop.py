@@ -17,6 +17,7 @@ finishes the iteration and saves, level 2 leaves through `Closed`, raised by a w
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from unilab_core.config.config import Config
 from unilab_core.config.training import NanGuardConfig
@@ -73,6 +74,8 @@ class OffPolicyLoop:
         self._skipped = 0
         self._start_ns = time.monotonic_ns()
         self._metrics: dict[str, float] = {}
+        self.last_reports: list[dict[str, Any]] = []
+        """Collector records of the newest iteration that had any."""
 
     def run(self) -> str:
         """Train; return why it ended: completed, wall_time or stopped.
@@ -222,6 +225,7 @@ class OffPolicyLoop:
         """Hand the finished iteration to the logger, exactly once."""
         parts, timer = self._parts, self._timer
         records = parts.collector_ring.read()
+        self.last_reports = records or self.last_reports
         for record in records:
             mean_return = record.get("episodes", {}).get("mean_return")
             if mean_return is not None:

@@ -13,6 +13,7 @@ and saves, level 2 leaves through `Closed`, raised by a wait.
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from tensordict import TensorDict
 
@@ -56,6 +57,8 @@ class OnPolicyLoop:
         self._timer = PhaseTimer((LEARNING,))
         self._start_ns = time.monotonic_ns()
         self._metrics: dict[str, float] = {}
+        self.last_reports: list[dict[str, Any]] = []
+        """Collector records of the newest iteration that had any."""
 
     def run(self) -> str:
         """Train; return why it ended: completed, wall_time or stopped.
@@ -121,6 +124,7 @@ class OnPolicyLoop:
         """Hand the finished iteration to the logger, exactly once."""
         parts, timer = self._parts, self._timer
         records = parts.collector_ring.read()
+        self.last_reports = records or self.last_reports
         self._progress.mean_return = newest_mean_return(records, self._progress.mean_return)
         parts.logger.submit(
             IterationSample(

@@ -125,14 +125,16 @@ def _train(
         logger.close(LOGGER_CLOSE_S)
     ctx.folder.write_json(
         "learner_result.json",
-        session_result(
+        wired.summary()
+        | session_result(
             ResultParts(
                 reason=reason,
                 config=ctx.config,
                 spec=spec,
                 logger=logger,
                 saver=saver,
-                transport=wired.sections(reader.read()),
+                transport=wired.sections([*loop.last_reports, *reader.read()]),
+                progress=progress,
                 wall_s=loop.elapsed_s,
             )
         ),

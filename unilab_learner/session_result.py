@@ -7,7 +7,7 @@ from typing import Any
 from unilab_core.config.config import Config
 from unilab_core.contracts import EnvSpec
 from unilab_core.telemetry.training_logger import TrainingLogger
-from unilab_learner.saver import Saver
+from unilab_learner.saver import Progress, Saver
 
 MANIFEST_VERSION = 1
 INFERENCE_RING_CAPACITY = 1
@@ -26,6 +26,7 @@ class ResultParts:
     saver: Saver
     transport: Mapping[str, Any]
     """Sections of the manifest that the algorithm's transport has."""
+    progress: Progress
     wall_s: float
 
 
@@ -35,6 +36,9 @@ def session_result(parts: ResultParts) -> dict[str, Any]:
     last = saver.last_checkpoint
     return {
         **parts.logger.summary(),
+        # The closing drain stores the tick that the last logged iteration had still in flight.
+        "completed_iterations": parts.progress.iteration,
+        "total_env_steps": parts.progress.env_steps,
         "reason": parts.reason,
         "last_checkpoint": None if last is None else str(last),
         "num_failed_saves": saver.num_failed_saves,

@@ -32,6 +32,8 @@ class TrainingLoop(Protocol):
     """What the session runs."""
 
     elapsed_s: float
+    last_reports: Records
+    """Collector records of the newest iteration."""
 
     def run(self) -> str:
         """Train; return why it ended."""
@@ -64,6 +66,8 @@ class Wired:
     loop: TrainingLoop
     sections: Callable[[Records], dict[str, Any]]
     """Transport sections of the manifest, from the collector's last records."""
+    summary: Callable[[], dict[str, Any]] = dict
+    """Fields of the summary that only this algorithm has."""
 
 
 def wire(parts: SessionParts) -> Wired:
@@ -156,14 +160,32 @@ def _wire_ppo(parts: SessionParts) -> Wired:
             progress=parts.progress,
         )
     )
+    first_env_steps = parts.progress.env_steps
+
+    def summary() -> dict[str, Any]:
+        algo, spec = learner.cfg, parts.spec
+        run_env_steps = parts.progress.env_steps - first_env_steps
+        reason = f"the {spec.sim} backend reports none"
+        return {
+            "backend_diagnostics": {"available": False, "unavailable_reason": reason},
+            "run_env_steps": run_env_steps,
+            "world_size": 1,
+            "num_envs_per_rank": algo.num_envs,
+            "global_num_envs": algo.num_envs,
+            "samples_per_iteration": algo.num_envs * algo.num_steps_per_env,
+            "training_throughput_env_steps_per_sec": run_env_steps / loop.elapsed_s,
+        }
+
     return Wired(
-        loop=loop, sections=lambda last_reports: inference_sections(slot.flight(), last_reports)
+        loop=loop,
+        sections=lambda reports: inference_sections(slot.flight(), reports),
+        summary=summary,
     )
 
 
 def _wire_appo(parts: SessionParts) -> Wired:
     from unilab_core.config.on_policy import AppoConfig
-    from unilab_ipc.policy_snapshot import PolicySnapshot
+    from unilab_ipc.policy_snapshot import SnapshotWriter
     from unilab_ipc.rollout_ring import RolloutRing
     from unilab_learner.appo_learner import AppoLearner
     from unilab_learner.async_loop import AsyncLoop, AsyncParts
@@ -182,7 +204,7 @@ def _wire_appo(parts: SessionParts) -> Wired:
             config=ctx.config,
             learner=learner,
             ring=ring.consumer(ring_collector),
-            snapshot=PolicySnapshot(snapshot_segment).writer(ring_collector),
+            snapshot=SnapshotWriter(snapshot_segment, ring_collector),
             num_values=snapshot_segment.dims["P"],
             saver=parts.saver,
             logger=parts.logger,

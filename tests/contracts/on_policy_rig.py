@@ -29,7 +29,7 @@ from unilab_ipc.doorbell import Doorbell
 from unilab_ipc.inference_slot import InferenceSlot
 from unilab_ipc.memory import local_segment
 from unilab_ipc.metric_queue import RingReader, RingWriter, ring_dims
-from unilab_ipc.policy_snapshot import PolicySnapshot
+from unilab_ipc.policy_snapshot import SnapshotReader, SnapshotWriter
 from unilab_ipc.rollout_ring import RolloutRing
 from unilab_ipc.segments import INFERENCE_SLOT, METRIC_QUEUE, POLICY_SNAPSHOT, ROLLOUT_RING
 from unilab_ipc.waiting import Waiter
@@ -254,13 +254,13 @@ def _ppo(config, env, common, waiters, bells, stats, records):
 def _appo(config, env, common, waiters, bells, stats, records):
     algo, spec = config.algo, env.spec
     ring = RolloutRing(local_segment(ROLLOUT_RING, rollout_dims(algo, spec)), debug=True)
-    snapshot = PolicySnapshot(local_segment(POLICY_SNAPSHOT, snapshot_dims(algo, spec)))
+    snapshot = local_segment(POLICY_SNAPSHOT, snapshot_dims(algo, spec))
     parts = AsyncParts(
-        **common, ring=ring.consumer(bells[1].ring), snapshot=snapshot.writer(bells[1].ring),
+        **common, ring=ring.consumer(bells[1].ring), snapshot=SnapshotWriter(snapshot, bells[1].ring),
         num_values=snapshot_dims(algo, spec)["P"], waiter=waiters[0],
     )  # fmt: skip
     policy = ActingPolicy(
-        GaussianPolicy(policy_spec(algo, obs_width=O, action_width=A)), snapshot.reader(),
+        GaussianPolicy(policy_spec(algo, obs_width=O, action_width=A)), SnapshotReader(snapshot),
         waiters[1], seed=7,
     )  # fmt: skip
     collector = RolloutLoop(

@@ -15,8 +15,17 @@ from unilab_ipc.layout import Dims, Layout
 from unilab_ipc.memory import Segment, create_segment, local_segment, open_segment
 from unilab_ipc.metric_queue import RingReader, RingWriter, ring_dims
 from unilab_ipc.names import KIND_LETTERS, new_run_id, segment_name
+from unilab_ipc.policy_snapshot import SnapshotReader, SnapshotWriter, snapshot_dims
 from unilab_ipc.replay_ingress import ReplayIngress
-from unilab_ipc.segments import INFERENCE_SLOT, METRIC_QUEUE, REPLAY_INGRESS
+from unilab_ipc.rollout_ring import RolloutRing, rollout_dims
+from unilab_ipc.segments import (
+    INFERENCE_SLOT,
+    METRIC_QUEUE,
+    POLICY_SNAPSHOT,
+    REPLAY_INGRESS,
+    ROLLOUT_RING,
+    SEGMENTS,
+)
 
 Pair = Callable[[Layout, Dims], tuple[Segment, Segment]]
 
@@ -49,7 +58,7 @@ def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
 
 def test_every_layout_has_a_name_kind() -> None:
     kinds = set(KIND_LETTERS) - {"collector_metrics", "learner_metrics"} | {"metric_queue"}
-    assert {INFERENCE_SLOT.kind, REPLAY_INGRESS.kind, METRIC_QUEUE.kind} <= kinds
+    assert {layout.kind for layout in SEGMENTS} == kinds
 
 
 # inference slot
@@ -393,3 +402,175 @@ def test_queue_takes_numpy_scalars_and_nan(pair: Pair) -> None:
     (record,) = reader.read()
     assert (record["a"], record["b"]) == (0.5, 3)
     assert record["c"] != record["c"]
+
+
+# rollout ring
+
+
+def rollout_geometry() -> dict[str, int]:
+    return rollout_dims(
+        slots=2, steps=3, num_envs=2, obs_width=4, critic_obs_width=5, action_width=1
+    )
+
+
+def test_rollouts_arrive_in_order_with_their_versions(pair: Pair) -> None:
+    ours, theirs = pair(ROLLOUT_RING, rollout_geometry())
+    producer = RolloutRing(ours, debug=True).producer()
+    consumer = RolloutRing(theirs, rollout_geometry()).consumer()
+    for seq in range(5):
+        slot = producer.try_claim()
+        assert slot is not None
+        for part, array in enumerate(slot.payload()):
+            array[...] = 20 * seq + part
+        slot.set_versions(policy_version=100 + seq, normaliser_version=200 + seq)
+        producer.commit()
+        got = consumer.try_acquire()
+        assert got is not None
+        assert (got.seq, got.policy_version, got.normaliser_version) == (seq, 100 + seq, 200 + seq)
+        assert [float(array.min()) for array in got.payload()[:10]] == [
+            float(20 * seq + part) for part in range(10)
+        ]
+        consumer.release()
+    assert consumer.try_acquire() is None
+
+
+def test_rollout_shapes_include_the_last_observation(pair: Pair) -> None:
+    ours, _ = pair(ROLLOUT_RING, rollout_geometry())
+    slot = RolloutRing(ours).producer().try_claim()
+    assert slot is not None
+    assert slot.obs.shape == (4, 2, 4)
+    assert slot.critic_obs.shape == (4, 2, 5)
+    assert slot.actions.shape == slot.mean.shape == (3, 2, 1)
+    assert slot.std.shape == (1,)
+    assert slot.log_prob.shape == slot.reward.shape == (3, 2)
+    assert slot.terminated.shape == slot.truncated.shape == (3, 2)
+    assert slot.final_critic_obs.shape == (3, 2, 5)
+
+
+def test_a_full_rollout_ring_pushes_back(pair: Pair) -> None:
+    ours, theirs = pair(ROLLOUT_RING, rollout_geometry())
+    producer, consumer = RolloutRing(ours).producer(), RolloutRing(theirs).consumer()
+    for _ in range(2):
+        assert producer.try_claim() is not None
+        producer.commit()
+    assert producer.try_claim() is None
+    producer.note_wait(2_500_000_000)
+    assert consumer.try_acquire() is not None
+    consumer.release()
+    producer.try_claim()
+    producer.abort()
+    producer.note_drop("stop")
+    assert RolloutRing(theirs).gauges() == {
+        "slots": 2,
+        "published_sequence": 2,
+        "release_sequence": 1,
+        "occupancy": 1,
+        "high_water_occupancy": 2,
+        "backpressure_waits": 1,
+        "backpressure_wait_s": 2.5,
+        "dropped_rollouts": 1,
+    }
+
+
+def test_rollout_checksum_covers_every_array_and_both_versions(pair: Pair) -> None:
+    ours, theirs = pair(ROLLOUT_RING, rollout_geometry())
+    producer = RolloutRing(ours, debug=True).producer()
+    consumer = RolloutRing(theirs).consumer()
+    slot = producer.try_claim()
+    assert slot is not None
+    producer.commit()
+    assert len(slot.payload()) == 12
+    for array in slot.payload():
+        raw = array.view(np.uint8).reshape(-1)
+        raw[-1] ^= 1
+        with pytest.raises(SegmentCorrupt, match="checksum"):
+            consumer.try_acquire()
+        raw[-1] ^= 1
+    assert consumer.try_acquire() is not None
+
+
+# policy snapshot
+
+
+@pytest.mark.parametrize("num_values", [1, 2, 7])
+def test_snapshots_newest_wins(pair: Pair, num_values: int) -> None:
+    ours, theirs = pair(POLICY_SNAPSHOT, snapshot_dims(num_values))
+    rings: list[int] = []
+    writer = SnapshotWriter(ours, lambda: rings.append(1))
+    reader = SnapshotReader(theirs)
+    assert reader.try_fetch() is None
+    for version in range(5):
+        writer.publish(np.full(num_values, version, np.float32), version, 10 * version)
+    assert len(rings) == 5
+    snapshot = reader.try_fetch()
+    assert snapshot is not None
+    assert (snapshot.version, snapshot.normaliser_version, snapshot.seq) == (4, 40, 4)
+    assert snapshot.values.tolist() == [4.0] * num_values
+    assert reader.try_fetch() is None
+    assert reader.last is snapshot
+    assert (reader.torn_count, reader.kept_count) == (0, 0)
+
+
+def test_a_snapshot_is_not_changed_by_the_publications_after_it(pair: Pair) -> None:
+    ours, theirs = pair(POLICY_SNAPSHOT, snapshot_dims(3))
+    writer, reader = SnapshotWriter(ours), SnapshotReader(theirs)
+    writer.publish(np.ones(3, np.float32), 1)
+    first = reader.try_fetch()
+    assert first is not None
+    for version in (2, 3):
+        writer.publish(np.full(3, version, np.float32), version)
+    assert first.values.tolist() == [1.0, 1.0, 1.0]
+    with pytest.raises(ValueError, match="read-only"):
+        first.values[0] = 2.0
+
+
+def test_a_damaged_cell_is_never_used(pair: Pair) -> None:
+    ours, theirs = pair(POLICY_SNAPSHOT, snapshot_dims(5))
+    writer, reader = SnapshotWriter(ours), SnapshotReader(theirs)
+    writer.publish(np.ones(5, np.float32), 1)
+    assert reader.try_fetch() is not None
+    writer.publish(np.full(5, 2.0, np.float32), 2)
+    for field in ("values", "cell_version", "cell_normaliser", "cell_checksum"):
+        cell = ours.view[field][1:]
+        raw = cell.view(np.uint8) if field == "values" else cell.view(np.int64)
+        raw[0, ...] ^= 1
+        assert reader.try_fetch() is None
+        raw[0, ...] ^= 1
+    assert reader.kept_count == 4
+    assert reader.torn_count == 16
+    assert reader.last is not None
+    assert reader.last.version == 1
+    newest = reader.try_fetch()
+    assert newest is not None
+    assert newest.version == 2
+
+
+def test_a_writer_that_attaches_again_goes_on(pair: Pair) -> None:
+    ours, theirs = pair(POLICY_SNAPSHOT, snapshot_dims(2))
+    SnapshotWriter(ours).publish(np.ones(2, np.float32), 1)
+    SnapshotWriter(ours).publish(np.full(2, 2.0, np.float32), 2)
+    snapshot = SnapshotReader(theirs).try_fetch()
+    assert snapshot is not None
+    assert (snapshot.version, snapshot.seq) == (2, 1)
+
+
+@pytest.mark.parametrize("seq", [-2, 2**62, -(2**63)])
+def test_an_impossible_publication_number_is_refused(pair: Pair, seq: int) -> None:
+    ours, theirs = pair(POLICY_SNAPSHOT, snapshot_dims(2))
+    reader = SnapshotReader(theirs)
+    ours.view["newest_seq"][()] = seq
+    with pytest.raises(SegmentCorrupt):
+        reader.try_fetch()
+    with pytest.raises(SegmentCorrupt):
+        SnapshotWriter(ours)
+
+
+def test_snapshots_of_another_shape_are_refused_before_anything_is_written(pair: Pair) -> None:
+    ours, theirs = pair(POLICY_SNAPSHOT, snapshot_dims(2))
+    writer, reader = SnapshotWriter(ours), SnapshotReader(theirs)
+    writer.publish(np.ones(2, np.float32), 1)
+    with pytest.raises(ValueError, match=r"shape \(2,\), got \(3,\)"):
+        writer.publish(np.ones(3, np.float32), 2)
+    snapshot = reader.try_fetch()
+    assert snapshot is not None
+    assert snapshot.version == 1

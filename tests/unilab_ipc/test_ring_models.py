@@ -2,14 +2,23 @@
 
 from collections import deque
 
+import numpy as np
 import pytest
 
 from unilab_ipc.errors import Closed, IpcError
 from unilab_ipc.inference_slot import InferenceSlot, Response
-from unilab_ipc.memory import local_segment
+from unilab_ipc.memory import Segment, local_segment
 from unilab_ipc.metric_queue import RingReader, RingWriter, ring_dims
+from unilab_ipc.policy_snapshot import SnapshotReader, SnapshotWriter, snapshot_dims
 from unilab_ipc.replay_ingress import ReplayIngress, TransitionSlot
-from unilab_ipc.segments import INFERENCE_SLOT, METRIC_QUEUE, REPLAY_INGRESS
+from unilab_ipc.rollout_ring import RolloutRing, RolloutSlot
+from unilab_ipc.segments import (
+    INFERENCE_SLOT,
+    METRIC_QUEUE,
+    POLICY_SNAPSHOT,
+    REPLAY_INGRESS,
+    ROLLOUT_RING,
+)
 
 pytest.importorskip("hypothesis")
 
@@ -21,20 +30,27 @@ FIRST_SEQS = st.sampled_from([0, 1, 2**31 - 2, 2**32 - 1, 2**53 - 1])
 
 
 class IngressMachine(RuleBasedStateMachine):
-    """The slot ring against a deque."""
+    """The slot ring against a deque, as replay ingress."""
+
+    layout = REPLAY_INGRESS
+
+    def ring_over(self, segment: Segment, debug: bool) -> ReplayIngress | RolloutRing:
+        return ReplayIngress(segment, debug=debug)
 
     @initialize(depth=st.integers(1, 4), first=FIRST_SEQS, debug=st.booleans())
     def start(self, depth: int, first: int, debug: bool) -> None:
-        segment = local_segment(REPLAY_INGRESS, {"D": depth, "E": 2, "O": 1, "C": 1, "A": 1})
+        segment = local_segment(
+            self.layout, {"D": depth, "T": 2, "T1": 3, "E": 2, "O": 1, "C": 1, "A": 1}
+        )
         segment.view["published_count"][()] = first
         segment.view["released_count"][()] = first
-        self.ring = ReplayIngress(segment, debug=debug)
+        self.ring = self.ring_over(segment, debug)
         self.producer, self.consumer = self.ring.producer(), self.ring.consumer()
         self.depth = depth
         self.first = first
         self.model: deque[tuple[int, float]] = deque()
-        self.claimed: TransitionSlot | None = None
-        self.acquired: TransitionSlot | None = None
+        self.claimed: TransitionSlot | RolloutSlot | None = None
+        self.acquired: TransitionSlot | RolloutSlot | None = None
         self.next_seq = first
         self.closed = False
 
@@ -78,13 +94,13 @@ class IngressMachine(RuleBasedStateMachine):
         self.acquired = self.consumer.try_acquire()
         assert (self.acquired is None) == (not self.model)
         if self.acquired is not None:
-            assert (self.acquired.seq, float(self.acquired.obs[1, 0])) == self.model[0]
+            assert (self.acquired.seq, float(self.acquired.obs.flat[-1])) == self.model[0]
 
     @precondition(lambda self: self.acquired is not None)
     @rule()
     def release(self) -> None:
         assert self.acquired is not None
-        assert float(self.acquired.obs[0, 0]) == self.model[0][1]
+        assert float(self.acquired.obs.flat[0]) == self.model[0][1]
         self.consumer.release()
         self.model.popleft()
         self.acquired = None
@@ -111,6 +127,72 @@ class IngressMachine(RuleBasedStateMachine):
         assert gauges["occupancy"] == len(self.model) == self.consumer.occupancy
         assert 0 <= gauges["occupancy"] <= gauges["high_water_occupancy"] <= self.depth
         assert self.producer.remaining_capacity == self.depth - len(self.model)
+
+
+class RolloutMachine(IngressMachine):
+    """The same rules for the rollout ring."""
+
+    layout = ROLLOUT_RING
+
+    def ring_over(self, segment: Segment, debug: bool) -> ReplayIngress | RolloutRing:
+        return RolloutRing(segment, debug=debug)
+
+
+class SnapshotMachine(RuleBasedStateMachine):
+    """The policy snapshot against the newest publication."""
+
+    @initialize(first=st.sampled_from([-1, 0, 2**31 - 2, 2**53]), num_values=st.integers(1, 5))
+    def start(self, first: int, num_values: int) -> None:
+        self.segment = local_segment(POLICY_SNAPSHOT, snapshot_dims(num_values))
+        self.num_values = num_values
+        self.seq = first
+        self.versions: list[int] = []
+        self.readers: list[tuple[SnapshotReader, list[int]]] = []
+        self.writer = SnapshotWriter(self.segment)
+        if first >= 0:  # numbers go on from far up, after a publication that readers can find
+            self.seq = first - 1
+            self.segment.view["newest_seq"][()] = first - 1
+            self.writer = SnapshotWriter(self.segment)
+            self.publish(7, 1)
+
+    @rule(version=st.integers(0, 1000), count=st.integers(1, 3))
+    def publish(self, version: int, count: int) -> None:
+        for step in range(count):
+            values = np.full(self.num_values, version + step, np.float32)
+            self.writer.publish(values, version + step, -version)
+            self.versions.append(version + step)
+
+    @rule(version=st.integers(0, 1000), steps=st.integers(1, 3))
+    def die_inside_a_publication(self, version: int, steps: int) -> None:
+        values = np.full(self.num_values, version, np.float32)
+        half = self.writer._publish_steps(values, version, 0)
+        for _ in range(steps):
+            next(half)
+        self.writer = SnapshotWriter(self.segment)
+
+    @precondition(lambda self: len(self.readers) < 3)
+    @rule()
+    def attach(self) -> None:
+        self.readers.append((SnapshotReader(self.segment), []))
+
+    @precondition(lambda self: self.readers)
+    @rule(which=st.integers(0, 2))
+    def fetch(self, which: int) -> None:
+        reader, seen = self.readers[which % len(self.readers)]
+        snapshot = reader.try_fetch()
+        newest = len(self.versions)
+        if snapshot is None:
+            assert not newest or (seen and seen[-1] == newest)
+            return
+        assert snapshot.version == self.versions[-1]
+        assert snapshot.values.tolist() == [float(snapshot.version)] * self.num_values
+        assert snapshot.seq == self.seq + newest
+        assert not seen or seen[-1] < newest
+        seen.append(newest)
+
+    @invariant()
+    def nothing_is_torn_without_a_race(self) -> None:
+        assert all(reader.torn_count == reader.kept_count == 0 for reader, _ in self.readers)
 
 
 class QueueMachine(RuleBasedStateMachine):
@@ -235,11 +317,14 @@ class SlotMachine(RuleBasedStateMachine):
         }
 
 
-for machine in (IngressMachine, QueueMachine, SlotMachine):
+MACHINES = (IngressMachine, RolloutMachine, SnapshotMachine, QueueMachine, SlotMachine)
+for machine in MACHINES:
     machine.TestCase.settings = settings(
         max_examples=40, stateful_step_count=60, deadline=None, derandomize=True, database=None
     )
 
 TestIngress = IngressMachine.TestCase
+TestRollout = RolloutMachine.TestCase
+TestSnapshot = SnapshotMachine.TestCase
 TestQueue = QueueMachine.TestCase
 TestSlot = SlotMachine.TestCase

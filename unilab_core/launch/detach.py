@@ -33,7 +33,7 @@ def run_detached(options: RunOptions, argv: Sequence[str], environ: Mapping[str,
         start_new_session=True,
     )
     assert popen.stdout is not None
-    while chunk := popen.stdout.read1(65536):  # until the other end lets go, or dies
+    while chunk := os.read(popen.stdout.fileno(), 65536):  # until the other end lets go, or dies
         os.write(sys.stdout.fileno(), chunk)
     try:
         # A failed start is over in a moment; a job that has started does not end here.

@@ -226,9 +226,8 @@ def _from_last_record(records: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _newest_checkpoint(folder: Path) -> dict[str, Any]:
-    found = [
-        (int(m[1]), path) for path in folder.glob("*.pt") if (m := _CHECKPOINT.match(path.name))
-    ]
+    matches = ((_CHECKPOINT.fullmatch(path.name), path) for path in folder.glob("*.pt"))
+    found = [(int(match[1]), path) for match, path in matches if match]
     if not found:
         return {}
     iteration, path = max(found)

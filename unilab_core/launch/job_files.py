@@ -149,7 +149,7 @@ class JobFiles:
         self.folder.release(ended)
 
     def _create(self, specs: tuple[SegmentSpec, ...]) -> None:
-        """All or nothing is decided on the sum, so that the message holds the numbers that matter."""
+        """Decided on the sum, so that the message holds the numbers that matter."""
         need_bytes = sum(spec.size_bytes for spec in specs)
         free_bytes = shm_free_bytes()
         if need_bytes > free_bytes:

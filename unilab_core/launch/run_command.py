@@ -1,6 +1,6 @@
 """One training run: from arguments to exit code.
 
-    compose, check  ->  claim the name  ->  collect leftovers  ->  run directory  ->  segments
+    compose, check  ->  collect leftovers  ->  claim the name  ->  run directory  ->  segments
     ->  children  ->  supervise  ->  summary, removal  ->  video
 
 Until the name is claimed nothing exists; whatever fails after that removes what it made. Failures
@@ -50,7 +50,7 @@ from unilab_core.run.threads import available_cores, plan_threads
 from unilab_ipc.clock import MonotonicClock
 from unilab_ipc.errors import IpcError, NameInUse, NoSpace
 from unilab_ipc.gc import collect_garbage
-from unilab_ipc.names import default_job_name, new_run_id
+from unilab_ipc.names import default_job_name, new_run_id, validate_job_name
 from unilab_ipc.registry import JobFolder
 
 MIN_DISK_BYTES = 32 << 20
@@ -79,6 +79,7 @@ def run_training(options: RunOptions, console: Console, environ: Mapping[str, st
     """Train; the exit code."""
     config = build_config(options, environ)
     job = options.job or default_job_name(config.algo.algo, config.training.task_name)
+    validate_job_name(job)
     # Before the first object exists: a signal must never fall between creation and removal.
     with SignalPipe(ignore_hangup=options.detached) as signals:
         run = _TrainingRun(config, job, options, console, environ, signals)
@@ -174,14 +175,17 @@ class _TrainingRun:
         self._summary: dict[str, Any] = {}
 
     def run(self) -> int:
+        # First: the claim removes the records that tell which job a dead run belonged to.
+        reclaimed = self._collect_garbage()
         folder = self._claim()
         try:
-            self._collect_garbage()
             run_dir = self._create_run_dir()
         except BaseException:
             folder.release({"state": "ended", "reason": "did not start", "exit_code": None})
             raise
         self._console.say(f"run directory: {run_dir}")
+        for line in reclaimed:
+            self._console.say(line)
         run_id = new_run_id()
         files = JobFiles(
             folder=folder,
@@ -219,11 +223,18 @@ class _TrainingRun:
         except OSError as error:
             raise StartError(_space_or_usage(error), f"job registry: {error}") from None
 
-    def _collect_garbage(self) -> None:
-        for run in collect_garbage().runs:
+    def _collect_garbage(self) -> list[str]:
+        try:
+            runs = collect_garbage().runs
+        except ValueError as error:
+            raise StartError(ExitCode.USAGE, str(error)) from None
+        except OSError as error:
+            raise StartError(_space_or_usage(error), f"job registry: {error}") from None
+        lines: list[str] = []
+        for run in runs:
             whose = f" ({run['job']})" if run["job"] else ""
-            count = len(run["names"])
-            self._console.say(f"reclaimed {count} objects of run {run['run_id']}{whose}")
+            lines.append(f"reclaimed {len(run['names'])} objects of run {run['run_id']}{whose}")
+        return lines
 
     def _create_run_dir(self) -> Path:
         try:

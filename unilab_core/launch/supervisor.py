@@ -217,7 +217,8 @@ class Supervisor:
         deadlines = self._deadlines
         if deadlines.no_save_ns is not None and now_ns >= deadlines.no_save_ns:
             deadlines.no_save_ns = None
-            if self._stop_signum and self._level < STOP_NOW:
+            unsaved = any(child.role == "learner" for child in self._living())
+            if self._stop_signum and self._level < STOP_NOW and unsaved:
                 self._driver.say("no time left for the last checkpoint: leaving without it")
                 self._outcome = stopped_by(self._stop_signum, saving=False)
             self._stop(STOP_NOW)
@@ -250,6 +251,9 @@ class Supervisor:
         # A collector may leave first, after the learner's closing answer: the learner decides.
 
     def _exit_while_stopping(self, child_exit: ChildExit, failure: Failure | None) -> None:
+        if child_exit.role == "learner" and self._level < STOP_NOW:
+            # Saved or not, nothing is left to wait for: a collector leaves within the grace.
+            self._deadlines.no_save_ns = self._clock.now_ns() + _ns(self._training.grace_s)
         if failure is None or self._level >= STOP_NOW:
             return  # asked for, one way or another
         if failure.exit_code == ExitCode.FINAL_SAVE_FAILED:
@@ -348,7 +352,8 @@ class Supervisor:
         progress = tuple(row.progress for row in living)
         moved = progress != self._progress
         self._progress = progress
-        if moved and self._level == STOP_SAVE and self._stop_signum == signal.SIGINT:
+        saving = any(row.role == "learner" for row in living)
+        if moved and saving and self._level == STOP_SAVE and self._stop_signum == signal.SIGINT:
             self._deadlines.no_save_ns = self._clock.now_ns() + _ns(self._training.hang_after_s)
 
     def _kill_all(self) -> None:

@@ -2,6 +2,7 @@
 
 from typing import ClassVar
 
+from unilab_core.config.errors import ConfigError
 from unilab_core.run.exit_codes import UNEXPECTED, ExitCode
 from unilab_ipc.errors import (
     Closed,
@@ -81,5 +82,6 @@ def exit_code_of(error: BaseException) -> int:
         NameInUse: ExitCode.NAME_IN_USE,
         JobMissing: ExitCode.NOTHING,
         RunDirError: ExitCode.USAGE,
+        ConfigError: ExitCode.USAGE,
     }
     return by_class.get(type(error), UNEXPECTED)

@@ -247,6 +247,18 @@ def test_ctrl_c_once(history):
     assert (outcome.exit_code, outcome.reason) == (130, "stopped by SIGINT")
 
 
+def test_a_collector_that_stays_after_the_save_is_made_to_leave(history):
+    history.running()
+    history.job.signalled(signal.SIGINT)
+    history.ends("learner", 0)
+    history.waits(6)
+    assert history.driver.calls == [
+        "stop 1", "stop 2", "SIGTERM collector", "SIGKILL collector"
+    ]  # fmt: skip
+    history.ends("collector", -9)
+    assert history.job.outcome.reason == "stopped by SIGINT"
+
+
 def test_ctrl_c_twice(history):
     history.running()
     history.job.signalled(signal.SIGINT)
