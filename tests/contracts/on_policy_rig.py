@@ -256,7 +256,8 @@ def _appo(config, env, common, waiters, bells, stats, records):
     ring = RolloutRing(local_segment(ROLLOUT_RING, rollout_dims(algo, spec)), debug=True)
     snapshot = local_segment(POLICY_SNAPSHOT, snapshot_dims(algo, spec))
     parts = AsyncParts(
-        **common, ring=ring.consumer(bells[1].ring), snapshot=SnapshotWriter(snapshot, bells[1].ring),
+        **common, ring=ring.consumer(bells[1].ring),
+        snapshot=SnapshotWriter(snapshot, bells[1].ring),
         num_values=snapshot_dims(algo, spec)["P"], waiter=waiters[0],
     )  # fmt: skip
     policy = ActingPolicy(

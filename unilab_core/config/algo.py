@@ -13,12 +13,16 @@ ALGO_NAMES = ("ppo", "appo", "sac", "flashsac")
 NOT_YET_ALGOS = ("flashsac",)
 """Declared, but their learners are not part of this version."""
 
+Overlap = Literal["never", "partly", "always"]
+
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class AlgoConfig:
     """Keys that all algorithms share."""
 
     uses_replay: ClassVar[bool] = False
+    overlap: ClassVar[Overlap] = "partly"
+    """How much the work of the two roles overlaps in time."""
 
     algo: str
     """Name on the command line."""

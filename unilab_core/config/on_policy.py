@@ -4,9 +4,9 @@ Every number comes from conf/{ppo,appo}/config.yaml and the layers above it (see
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
-from unilab_core.config.algo import AlgoConfig, require
+from unilab_core.config.algo import AlgoConfig, Overlap, require
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -78,6 +78,8 @@ class OnPolicyConfig(AlgoConfig):
 class PpoConfig(OnPolicyConfig):
     """PPO of rsl-rl-lib; the collector and the learner take turns."""
 
+    overlap: ClassVar[Overlap] = "never"
+
     algo: Literal["ppo"]
     num_steps_per_env: int
     """Vector steps per iteration."""
@@ -99,6 +101,8 @@ class PpoConfig(OnPolicyConfig):
 @dataclass(kw_only=True, slots=True, frozen=True)
 class AppoConfig(OnPolicyConfig):
     """Asynchronous PPO: the collector acts on its own with the newest published policy."""
+
+    overlap: ClassVar[Overlap] = "always"
 
     algo: Literal["appo"]
     steps_per_env: int

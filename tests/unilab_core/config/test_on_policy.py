@@ -28,10 +28,13 @@ def test_gym_tasks_use_their_own_section_and_backend(algo):
 
 
 def test_small_tasks_keep_their_sizes_on_every_machine():
-    config = compose("ppo", "gym:Pendulum-v1", overrides=["hardware.profile=cpu"], environ=CPU)
-    assert config.algo.hidden_dims == (64, 64)
-    assert config.algo.num_envs == 4
-    assert config.algo.preset == "gym"
+    sections = [
+        compose("ppo", "gym:Pendulum-v1", overrides=[f"hardware.profile={name}"], environ=CPU).algo
+        for name in ("cpu", "gpu")
+    ]
+    assert sections[0] == sections[1]
+    assert sections[0].hidden_dims == (64, 64)
+    assert sections[0].preset == "gym"
 
 
 def test_published_rewards_restore_the_column():
