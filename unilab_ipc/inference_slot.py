@@ -19,13 +19,12 @@ Symbols: E environments, O/C policy and critic observation widths, A actions, R 
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
 from unilab_ipc.errors import IpcError, SegmentCorrupt
-from unilab_ipc.layout import Dims
+from unilab_ipc.layout import Dims, word
 from unilab_ipc.memory import Segment
 
 REQUEST_FIELDS = (
@@ -41,8 +40,7 @@ REQUEST_FIELDS = (
 )
 
 
-@dataclass(slots=True, frozen=True)
-class Response:
+class Response(NamedTuple):
     """An answer: which policy chose the actions, and whether it was the last one."""
 
     policy_version: int
@@ -109,11 +107,11 @@ class CollectorPort:
     def __init__(self, segment: Segment, ring_peer: Callable[[], None]) -> None:
         view = segment.view
         self._ring_peer = ring_peer
-        self._request_seq = view["request_seq"]
-        self._consumed_seq = view["consumed_seq"]
-        self._response_seq = view["response_seq"]
-        self._policy_version = view["policy_version"]
-        self._closed = view["closed"]
+        self._request_seq = word(view["request_seq"])
+        self._consumed_seq = word(view["consumed_seq"])
+        self._response_seq = word(view["response_seq"])
+        self._policy_version = word(view["policy_version"])
+        self._closed = word(view["closed"])
         self.obs = view["obs"]
         """[E, O]"""
         self.critic_obs = view["critic_obs"]
@@ -143,24 +141,24 @@ class CollectorPort:
     def try_response(self, seq: int) -> Response | None:
         """The answer to `seq`, or None; `closed` also without an answer once the learner closed."""
         # SYNC POINT: response
-        response_seq = int(self._response_seq[()])
+        response_seq = self._response_seq[0]
         if response_seq == seq:
-            self._consumed_seq[()] = seq
-            return Response(int(self._policy_version[()]), bool(self._closed[()]))
+            self._consumed_seq[0] = seq
+            return Response(self._policy_version[0], bool(self._closed[0]))
         if response_seq > seq:
             raise SegmentCorrupt(f"an answer to request {seq}", f"one to {response_seq}")
-        if self._closed[()]:
-            return Response(int(self._policy_version[()]), True)
+        if self._closed[0]:
+            return Response(self._policy_version[0], True)
         return None
 
     def _publish_steps(self, seq: int) -> Iterator[str]:
-        pending = int(self._request_seq[()])
-        if int(self._response_seq[()]) != pending:
+        pending = self._request_seq[0]
+        if self._response_seq[0] != pending:
             raise IpcError(f"request {pending} is still in flight, cannot publish {seq}")
         if seq <= pending:
             raise IpcError(f"request seq must grow: {seq} after {pending}")
         # SYNC POINT: request
-        self._request_seq[()] = seq
+        self._request_seq[0] = seq
         yield "request published"
         self._ring_peer()
 
@@ -189,10 +187,10 @@ class LearnerPort:
     def __init__(self, segment: Segment, ring_peer: Callable[[], None]) -> None:
         view = segment.view
         self._ring_peer = ring_peer
-        self._request_seq = view["request_seq"]
-        self._response_seq = view["response_seq"]
-        self._policy_version = view["policy_version"]
-        self._closed = view["closed"]
+        self._request_seq = word(view["request_seq"])
+        self._response_seq = word(view["response_seq"])
+        self._policy_version = word(view["policy_version"])
+        self._closed = word(view["closed"])
         self.obs = _read_only(view["obs"])
         """[E, O]; this and the following are valid between `try_request` and `respond`"""
         self.critic_obs = _read_only(view["critic_obs"])
@@ -217,8 +215,8 @@ class LearnerPort:
     def try_request(self) -> int | None:
         """Sequence number of a request that waits for its answer, or None."""
         # SYNC POINT: request
-        request_seq = int(self._request_seq[()])
-        response_seq = int(self._response_seq[()])
+        request_seq = self._request_seq[0]
+        response_seq = self._response_seq[0]
         if request_seq == response_seq:
             return None
         if request_seq < response_seq:
@@ -232,19 +230,19 @@ class LearnerPort:
 
     def close(self) -> None:
         """No further answers: a waiting collector gets `Response(closed=True)`."""
-        self._closed[()] = 1
+        self._closed[0] = 1
         self._ring_peer()
 
     def _respond_steps(self, seq: int, policy_version: int, closed: bool) -> Iterator[str]:
         pending = self.try_request()
         if pending != seq:
             raise IpcError(f"request {pending} is pending, cannot answer {seq}")
-        self._policy_version[()] = policy_version
+        self._policy_version[0] = policy_version
         if closed:
-            self._closed[()] = 1
+            self._closed[0] = 1
         yield "answer written"
         # SYNC POINT: response
-        self._response_seq[()] = seq
+        self._response_seq[0] = seq
         yield "answer published"
         self._ring_peer()
 

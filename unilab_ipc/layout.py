@@ -143,6 +143,14 @@ class Layout:
         return size
 
 
+def word(array: NDArray[Any]) -> memoryview:
+    """One 8-byte word as a memoryview: `w[0]` is a plain int, three times as fast as numpy's.
+
+    A load or store is one aligned 8-byte access, as through numpy.
+    """
+    return memoryview(array.reshape(1))
+
+
 def header_words(buffer: Memory) -> dict[str, NDArray[Any]]:
     """The header's words as one-element arrays over `buffer`."""
     return {

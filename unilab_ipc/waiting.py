@@ -29,7 +29,7 @@ SLICE_MS = 1000
 class Waiter:
     """Waits of one role. `peers` must be open; `stop` says whether a stop was requested."""
 
-    __slots__ = ("_beat", "_bell", "_clock", "_peer_of_fd", "_poll", "_stop")
+    __slots__ = ("_beat", "_bell", "_bell_fd", "_clock", "_peer_of_fd", "_poll", "_stop")
 
     def __init__(
         self,
@@ -40,12 +40,13 @@ class Waiter:
         clock: Clock | None = None,
     ) -> None:
         self._bell = bell
+        self._bell_fd = bell.fileno()
         self._peer_of_fd = {peer.fileno(): peer for peer in peers}
         self._stop = stop
         self._beat = beat
         self._clock = clock if clock is not None else MonotonicClock()
         self._poll = select.poll()
-        self._poll.register(bell.fileno(), select.POLLIN)
+        self._poll.register(self._bell_fd, select.POLLIN)
         for fd in self._peer_of_fd:
             self._poll.register(fd, select.POLLIN)
 
@@ -82,17 +83,17 @@ class Waiter:
         awaits: str,
         heed_stop: bool,
     ) -> T:
-        clock = self._clock
-        deadline_ns = None if timeout_s is None else clock.now_ns() + round(timeout_s * 1e9)
+        now_ns = self._clock.now_ns
+        deadline_ns = None if timeout_s is None else now_ns() + round(timeout_s * 1e9)
+        slice_ms = SLICE_MS
         while True:
             if heed_stop and self._stop():
                 raise Closed(f"stopped while waiting for {awaits}")
-            slice_ms = SLICE_MS
             if deadline_ns is not None:
-                rest_ns = deadline_ns - clock.now_ns()
+                rest_ns = deadline_ns - now_ns()
                 if rest_ns <= 0:
                     raise PeerTimeout(awaits, timeout_s or 0.0)
-                slice_ms = min(slice_ms, -(-rest_ns // 1_000_000))
+                slice_ms = min(SLICE_MS, -(-rest_ns // 1_000_000))
             dead = self._sleep(slice_ms)
             found = try_fn()
             if found is not None:
@@ -104,12 +105,11 @@ class Waiter:
         """Poll once; returns a peer that has ended, if any."""
         dead: Peer | None = None
         for fd, _ in self._poll.poll(slice_ms):
-            peer = self._peer_of_fd.get(fd)
-            if peer is None:
+            if fd == self._bell_fd:
                 # SYNC POINT: bell
                 self._bell.drain()
             elif dead is None:
-                dead = peer
+                dead = self._peer_of_fd[fd]
         if self._beat is not None:
             self._beat.beat()
         return dead

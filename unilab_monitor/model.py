@@ -257,7 +257,8 @@ def _facts(base: JobFacts, run: RunInfo | None) -> JobFacts:
         algo=run.algo,
         task=run.task,
         sim=run.sim,
-        run_dir=run.run_dir,
+        # A finished run may have been moved since.
+        run_dir=base.run_dir or run.run_dir,
         device=run.device,
         num_gpus=run.num_gpus,
         max_iterations=run.max_iterations,

@@ -26,12 +26,12 @@ def resolve(target: str | None) -> Source:
     for info in jobs:
         if info.job == target:
             return _of_job(info)
-    path = Path(target)
-    if path.is_dir():
-        return _of_directory(path.resolve(), jobs)
+    path = _directory(target)
+    if path is not None:
+        return _of_directory(path, jobs)
     known = ", ".join(info.job for info in jobs[-5:])
     have = f"; known jobs: {known}" if known else f"; no job is known in {runtime_dir()}"
-    raise NothingToShow(f"no job and no run directory named {ascii(target)[1:-1]}{have}")
+    raise NothingToShow(f"no job and no run directory named {ascii(target[:200])[1:-1]}{have}")
 
 
 def open_job(job: str) -> LiveSource:
@@ -84,5 +84,8 @@ def _of_directory(path: Path, jobs: list[JobInfo]) -> Source:
 def _directory(name: object) -> Path | None:
     if not isinstance(name, str):
         return None
-    path = Path(name)
-    return path.resolve() if path.is_dir() else None
+    try:
+        path = Path(name)
+        return path.resolve() if path.is_dir() else None
+    except (OSError, ValueError):  # too long, a NUL: no name of a directory
+        return None

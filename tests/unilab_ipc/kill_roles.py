@@ -25,6 +25,7 @@ from unilab_ipc.memory import open_segment
 from unilab_ipc.metric_queue import RingWriter, ring_dims
 from unilab_ipc.names import segment_name
 from unilab_ipc.peers import Peer
+from unilab_ipc.policy_snapshot import Snapshot, SnapshotReader, SnapshotWriter
 from unilab_ipc.replay_ingress import ReplayIngress
 from unilab_ipc.segments import HEARTBEAT, INFERENCE_SLOT, METRIC_QUEUE, REPLAY_INGRESS
 from unilab_ipc.slot_ring import SlotConsumer, SlotProducer
@@ -33,6 +34,12 @@ from unilab_ipc.waiting import Waiter
 SLOT_DIMS = {"E": 8, "O": 24, "C": 3, "A": 6, "R": 0, "L": 0}
 INGRESS_DIMS = {"D": 2, "E": 8, "O": 24, "C": 3, "A": 6}
 METRIC_DIMS = ring_dims(16 << 10)
+TABLES = {
+    "heartbeat": (HEARTBEAT, board_dims(1)),
+    "inference_slot": (INFERENCE_SLOT, SLOT_DIMS),
+    "replay_ingress": (REPLAY_INGRESS, INGRESS_DIMS),
+    "collector_metrics": (METRIC_QUEUE, METRIC_DIMS),
+}
 OTHER = {"collector": "learner", "learner": "collector"}
 TIMEOUT_S = 60.0
 
@@ -76,6 +83,16 @@ def kill_self_at(label: str, count: int) -> None:
         return True
 
     RingWriter.write = write
+    SnapshotWriter.publish = lambda self, values, version, normaliser_version=-1: run(
+        self._publish_steps(values, version, normaliser_version)
+    )
+
+    def try_fetch(self: SnapshotReader) -> Snapshot | None:
+        found: list[Snapshot] = []
+        run(self._fetch_steps(found))
+        return found[0] if found else None
+
+    SnapshotReader.try_fetch = try_fetch
 
 
 class Role:
@@ -159,7 +176,9 @@ def run_learner(role: Role, ticks: int, report: dict[str, int]) -> None:
         role.beat.advance()
 
 
-def main() -> int:
+def main(
+    collector: Callable[[Role, int], None], learner: Callable[[Role, int, dict[str, int]], None]
+) -> int:
     name, run_id, bells, ticks = sys.argv[1:5]
     if len(sys.argv) > 5:
         kill_self_at(sys.argv[5], int(sys.argv[6]))
@@ -167,9 +186,9 @@ def main() -> int:
     report = {"consumed": 0}
     try:
         if name == "collector":
-            run_collector(role, int(ticks))
+            collector(role, int(ticks))
         else:
-            run_learner(role, int(ticks), report)
+            learner(role, int(ticks), report)
     except PeerDead as error:
         print(json.dumps({**report, "dead": error.role, "pid": error.pid}), flush=True)
         return 10
@@ -178,4 +197,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(run_collector, run_learner))

@@ -10,6 +10,8 @@ import argparse
 import math
 import os
 import random
+import signal
+import threading
 import time
 from pathlib import Path
 
@@ -250,8 +252,15 @@ class SyntheticJob:
         self.segments = []
 
 
-def play(job: SyntheticJob, seconds: float, *, period_s: float = 0.02) -> None:
+def play(
+    job: SyntheticJob,
+    seconds: float,
+    *,
+    period_s: float = 0.02,
+    stop: threading.Event | None = None,
+) -> None:
     """Write plausible records for a while; times wander, rewards rise."""
+    stop = stop or threading.Event()
     rng = random.Random(1)
     start_s = time.monotonic()
     info = run_info(
@@ -301,7 +310,8 @@ def play(job: SyntheticJob, seconds: float, *, period_s: float = 0.02) -> None:
             )
         for beat in job.beats.values():
             beat.advance()
-        time.sleep(period_s)
+        if stop.wait(period_s):
+            return
 
 
 def main() -> None:
@@ -309,12 +319,25 @@ def main() -> None:
     parser.add_argument("--job", default="go2-demo")
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--period", type=float, default=0.02)
+    parser.add_argument("--run-dir", type=Path, default=Path("/tmp/unilab-demo-run"))
+    parser.add_argument("--stops", type=int, default=1, help="end at this many SIGINTs")
     args = parser.parse_args()
-    job = SyntheticJob(args.job, Path("/tmp/unilab-demo-run"))
+    over, received = threading.Event(), []
+
+    def on_sigint(*_: object) -> None:
+        received.append(1)
+        print("SIGINT", flush=True)
+        if len(received) >= args.stops:
+            over.set()
+
+    signal.signal(signal.SIGINT, on_sigint)
+    job = SyntheticJob(args.job, args.run_dir)
+    print("running", flush=True)
     try:
-        play(job, args.seconds, period_s=args.period)
+        play(job, args.seconds, period_s=args.period, stop=over)
     finally:
-        job.end()
+        stopped = over.is_set()
+        job.end(reason="stopped by SIGINT" if stopped else "completed", exit_code=130 * stopped)
 
 
 if __name__ == "__main__":

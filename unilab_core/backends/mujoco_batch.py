@@ -5,12 +5,15 @@ is setting that simulation's state. Sensors are computed inside every substep an
 start; asking the batch for current ones would cost a second position pass per control step
 (15 %), while everything that observations need follows exactly from positions and velocities.
 
-Non-finite states must stay visible: the model disables MuJoCo's silent automatic reset.
+Non-finite states must stay visible: the model disables MuJoCo's silent automatic reset. Whoever
+reads the states ends such episodes and counts them, so the engine's own warnings go to the debug
+log instead of standard error and a MUJOCO_LOG.TXT in the working directory.
 """
 
 # pyright: reportAttributeAccessIssue=false
 # (names of the compiled part of mujoco have no stubs)
 
+import logging
 from typing import Any
 
 import mujoco
@@ -19,6 +22,8 @@ from mujoco.batch import Batch, SimulationError
 from numpy.typing import NDArray
 
 from unilab_core.contracts import BoolArray, IdArray, PhysicsArray
+
+log = logging.getLogger(__name__)
 
 
 class MujocoBackend:
@@ -37,6 +42,8 @@ class MujocoBackend:
             raise ValueError(
                 f"num_envs, num_threads: got {num_envs}, {num_threads}, expected at least 1"
             )
+        if mujoco.get_mju_user_warning() is None:
+            mujoco.set_mju_user_warning(log.debug)
         self.model = model
         self.num_envs = num_envs
         self._batch = Batch(model, num_envs, num_threads)

@@ -100,8 +100,7 @@ class RobotState:
 
         Rows of such simulations are cleared, so that no term meets a number that is not finite.
         """
-        with np.errstate(over="ignore", invalid="ignore"):
-            self._copy(backend.qpos, backend.qvel, backend.sensordata)
+        self._copy(backend.qpos, backend.qvel, backend.sensordata)
         low, high = np.minimum.reduce(self._flat_state), np.maximum.reduce(self._flat_state)
         sound = low > -MAX_ABS_VALUE and high < MAX_ABS_VALUE  # false where there is a NaN
         unstable = None
@@ -122,7 +121,8 @@ class RobotState:
 
     def _clear_unstable(self, failed: BoolArray | None) -> BoolArray | None:
         # The place on the plane is no sign of trouble; NaN compares false.
-        unstable = ~(np.abs(self._state[2:]) < MAX_ABS_VALUE).all(axis=0)
+        sound: BoolArray = np.abs(self._state[2:]) < MAX_ABS_VALUE
+        unstable: BoolArray = ~np.logical_and.reduce(sound, axis=0)
         if failed is not None:
             unstable |= failed
         if not unstable.any():

@@ -111,5 +111,6 @@ def _row(job: str, state: str, record: dict | None, ended: dict | None) -> dict[
     except IpcError:
         owner = {}
     row = {name: known.get(name) for name in ("algo", "task", "run_dir")}
-    row.update(pid=owner.get("pid"), started_utc=owner.get("started_utc"))
+    for name in ("pid", "started_utc"):
+        row[name] = owner.get(name) or known.get(name)
     return {"job": job, "state": state, **row}

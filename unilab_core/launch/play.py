@@ -18,6 +18,7 @@ from unilab_ipc.errors import PeerDead
 from unilab_ipc.peers import Peer, process_start_ticks
 
 LIMIT_S = 300.0
+REPORT_LINES = 12
 MODULE = "unilab_core.tools.eval_cli"
 
 
@@ -27,7 +28,7 @@ def record_video(
     """Play the policy once; whatever goes wrong is said in one line."""
     run = RunPaths(run_dir)
     log = run.log("play", 0)
-    console.say("recording play_video.mp4 (training.no_play=true skips it)")
+    console.say("evaluating and filming the policy (training.no_play=true skips this)")
     try:
         with log.open("ab") as output:
             popen = subprocess.Popen(
@@ -48,6 +49,8 @@ def record_video(
         detail = f": {tail[0]}" if tail else ""
         console.warn(f"no video: {problem}{detail} ({log})")
         return
+    for line in read_tail(log, REPORT_LINES):  # the evaluation that comes with the film
+        console.say(line)
     console.say(f"video: {run.video}")
     _note_in_summary(run)
 

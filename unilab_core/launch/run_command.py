@@ -53,8 +53,8 @@ from unilab_ipc.gc import collect_garbage
 from unilab_ipc.names import default_job_name, new_run_id, validate_job_name
 from unilab_ipc.registry import JobFolder
 
-MIN_DISK_BYTES = 32 << 20
-"""Room for the first checkpoints and logs of the smallest run."""
+MIN_DISK_BYTES = 1 << 20
+"""Room for the records of the smallest run; a checkpoint that does not fit later is a warning."""
 
 START_FAILURES = (ExitCode.USAGE, ExitCode.NO_SPACE, ExitCode.INCOMPATIBLE)
 """A run that never trained and ended with one of these leaves no run directory."""

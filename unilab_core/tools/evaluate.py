@@ -48,9 +48,13 @@ def evaluate(
     *,
     sim: str = "mujoco",
     num_threads: int = 1,
+    judge: VelocityEvaluation | None = None,
 ) -> EvaluationResult:
-    """Judge a policy; the result does not depend on `num_threads`."""
-    judge = find_task(task).evaluation
+    """Judge a policy; the result does not depend on `num_threads`.
+
+    `judge` replaces the task's own evaluation in tests of this function.
+    """
+    judge = judge or find_task(task).evaluation
     commands = np.array(judge.commands, np.float32)
     config = judge.env_config(env_config, physics)
     env = make_env(

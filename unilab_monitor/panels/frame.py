@@ -38,8 +38,10 @@ def lower_edge(frame: Frame, width: int, glyphs: Glyphs) -> Line:
 
 def inside(line: Line, style: str, width: int, glyphs: Glyphs) -> Line:
     """A row between the edges."""
-    line = clip(line, width - MARGIN, glyphs)
-    blank = " " * (width - MARGIN - width_of(line))
+    missing = width - MARGIN - width_of(line)
+    if missing < 0:
+        line, missing = clip(line, width - MARGIN, glyphs), 0
+    blank = " " * missing
     return ((f"{glyphs.vertical} ", style), *line, (f"{blank} {glyphs.vertical}", style))
 
 

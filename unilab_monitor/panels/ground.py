@@ -11,13 +11,12 @@ from textual.containers import Container, VerticalScroll
 from textual.geometry import Region
 from textual.screen import Screen
 from textual.strip import Strip
-from textual.widget import Widget
 
 from unilab_monitor.palette import GROUND
 
 
-class Ground(Widget):
-    """Mixed into a container: its own lines are blank."""
+class Ground:
+    """Mixed into a container: its own lines are blank. No widget itself, so as to bring no CSS."""
 
     GROUND_STYLE = Style() if "NO_COLOR" in os.environ else Style(bgcolor=GROUND)
 

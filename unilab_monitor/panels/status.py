@@ -3,12 +3,16 @@
 from textwrap import wrap
 
 from unilab_monitor.glyphs import Glyphs
-from unilab_monitor.line import Line, Span, cells, clip, flow, format_age, shown
+from unilab_monitor.line import Line, Span, cells, flow, format_age, shown
 from unilab_monitor.panels.line_panel import LinePanel
 from unilab_monitor.view import ProcessView, View
 
 LABEL_WIDTH = 11
 SHORT_BELOW_HEIGHT = 32
+STACKED_BELOW = 96
+STACKED_HEIGHT = 56
+"""Stacked cards need this many rows before there is room for more words here."""
+
 SLOW_BEAT_S = 2.0
 DEAD_BEAT_S = 10.0
 
@@ -20,16 +24,14 @@ class Status(LinePanel):
 
     def lines(self, view: View, width: int) -> list[Line]:
         """Three labelled blocks, fewer words on a low screen."""
-        short = self.screen.size.height < SHORT_BELOW_HEIGHT
+        columns, height = self.screen.size
+        short = height < (SHORT_BELOW_HEIGHT if columns >= STACKED_BELOW else STACKED_HEIGHT)
         return status_lines(view, width, self.glyphs, short=short)
 
 
 def status_lines(view: View, width: int, glyphs: Glyphs, *, short: bool = False) -> list[Line]:
     """All lines; the processes may take more than one."""
-    lines = _diagnosis(view, width, glyphs)
-    if short:
-        spans = (span for line in lines for span in line if span[0].strip())
-        lines = [clip(tuple(spans), width, glyphs)]
+    lines = _diagnosis(view, width, glyphs, one_line=short)
     cells = [_process(process, view, glyphs, short=short) for process in view.processes]
     for index, line in enumerate(flow(cells, width - LABEL_WIDTH, ("   ", "value"))):
         lines.append((_label("Processes" if index == 0 else ""), *line))
@@ -45,7 +47,7 @@ def _label(text: str) -> Span:
     return f"{text:<{LABEL_WIDTH}}", "label"
 
 
-def _diagnosis(view: View, width: int, glyphs: Glyphs) -> list[Line]:
+def _diagnosis(view: View, width: int, glyphs: Glyphs, *, one_line: bool) -> list[Line]:
     """The most important finding, in one line where it fits; how many more there are is said."""
     check = ""
     if view.learner.alarm is not None:
@@ -59,7 +61,7 @@ def _diagnosis(view: View, width: int, glyphs: Glyphs) -> list[Line]:
     else:
         return [(_label("Diagnosis"), ("nothing stands out", "dim"))]
     room = width - LABEL_WIDTH - len(mark[0])
-    if cells(text) + 2 + cells(check) <= room:
+    if one_line or cells(text) + 2 + cells(check) <= room:
         return [(_label("Diagnosis"), mark, (text, style), (f"  {check}", "accent"))]
     parts: list[Span] = [(part, style) for part in wrap(text, max(room, 20))]
     parts += [(part, "accent") for part in wrap(check, max(room, 20))]

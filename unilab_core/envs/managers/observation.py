@@ -83,23 +83,27 @@ class _Term:
         self._function = resolve_term(observations, config.function, config.params, ("env",), path)
         self._params: dict[str, Any] = config.params
         self._rng = rng
-        value = self._function(view, **self._params)
+        value = self.read(view)
         if value.ndim > 2 or value.shape[0] != view.num_envs:
             raise ValueError(f"{path}: got shape {value.shape}, expected ({view.num_envs}, width)")
         self.frame_width = 1 if value.ndim == 1 else value.shape[1]
         self.width = self.frame_width * config.history
         self.columns = slice(start, start + self.width)
-        self._plain = not config.noise and config.clip is None and config.scale == 1.0
+        self._altered = bool(config.noise) or config.clip is not None or config.scale != 1.0
         # Oldest frame first; only terms with a history keep one.
         self._frames = column_block(self.width, view.num_envs) if config.history > 1 else None
+        self.is_plain = not self._altered and self._frames is None and value.ndim == 2
+
+    def read(self, view: TermView) -> FloatArray:
+        """The term's value as its function gives it, [E, w]."""
+        return self._function(view, **self._params)
 
     def fill(self, view: TermView, block: FloatArray, ids: IdArray | None) -> None:
         """Write this term's columns of `block`; `ids` are the rows of a new episode."""
         columns = block[self.columns]
         newest = columns[self.width - self.frame_width :]
-        value = self._function(view, **self._params)
-        np.copyto(newest, value.T)
-        if not self._plain:
+        np.copyto(newest, self.read(view).T)
+        if self._altered:
             self._alter(newest)
         if self._frames is not None:
             self._remember(self._frames, columns, newest, ids)
@@ -156,11 +160,16 @@ class _Group:
         num_shared = 0 if shown is None else self._count_shared(shown)
         self.num_shared_leading = sum(term.width for term in self._terms[:num_shared])
         self._own = self._terms[num_shared:]
+        self._all_plain = bool(self._own) and all(term.is_plain for term in self._own)
 
     def gather(self, view: TermView, block: FloatArray, ids: IdArray | None) -> FloatArray:
         """Fill the columns that are not taken over from the policy group."""
-        for term in self._own:
-            term.fill(view, block, ids)
+        if self._all_plain:
+            values = [term.read(view).T for term in self._own]
+            np.concatenate(values, out=block[self.num_shared_leading :])
+        else:
+            for term in self._own:
+                term.fill(view, block, ids)
         return block
 
     def _count_shared(self, shown: "_Group") -> int:

@@ -27,6 +27,9 @@ class TerminationManager:
             function = resolve_term(terminations, config.function, config.params, ("env",), path)
             check_shape(path, function(view, **config.params).shape, (view.num_envs,))
             self._terms.append((function, config.params, config.time_out))
+        kinds = [config.time_out for config in terms.values()]
+        self._time_outs = [index for index, time_out in enumerate(kinds) if time_out]
+        self._falls = [index for index, time_out in enumerate(kinds) if not time_out]
         self._masks: list[BoolArray] = []
         self._unstable: BoolArray | None = None
         self._none = dict.fromkeys(self.log_keys, 0.0)
@@ -40,14 +43,11 @@ class TerminationManager:
         truncated: BoolArray,
     ) -> None:
         """Fill both masks [E]; an episode that fell in its last step is terminated only."""
-        terminated[:] = False if unstable is None else unstable
-        truncated[:] = False
-        self._masks = []
-        for function, params, time_out in self._terms:
-            mask = function(view, **params)
-            self._masks.append(mask)
-            into = truncated if time_out else terminated
-            np.logical_or(into, mask, out=into)
+        self._masks = [function(view, **params) for function, params, _ in self._terms]
+        falls = [] if unstable is None else [unstable]
+        falls += [self._masks[index] for index in self._falls]
+        _any_of(falls, terminated)
+        _any_of([self._masks[index] for index in self._time_outs], truncated)
         np.greater(truncated, terminated, out=truncated)
         np.logical_or(terminated, truncated, out=self.done)
         self._unstable = unstable
@@ -66,3 +66,13 @@ class TerminationManager:
                 ended &= truncated[ids]
             into[key] = float(np.count_nonzero(ended))
         into[self.log_keys[-1]] = float(0 if unstable is None else np.count_nonzero(unstable))
+
+
+def _any_of(masks: list[BoolArray], out: BoolArray) -> None:
+    """Union of the masks, with as few passes as there are masks."""
+    if len(masks) < 2:
+        np.copyto(out, masks[0] if masks else False)
+        return
+    np.logical_or(masks[0], masks[1], out=out)
+    for mask in masks[2:]:
+        np.logical_or(out, mask, out=out)

@@ -12,6 +12,7 @@ just written. The promise is ``p50(c) <= 1.25 * p50(a) + copies``.
 
 from __future__ import annotations
 
+import os
 import select
 import subprocess
 import sys
@@ -28,6 +29,7 @@ from unilab_ipc.doorbell import Doorbell
 from unilab_ipc.inference_slot import InferenceSlot
 from unilab_ipc.memory import Segment, create_segment, open_segment
 from unilab_ipc.names import new_run_id, segment_name
+from unilab_ipc.peers import Peer, process_start_ticks
 from unilab_ipc.segments import INFERENCE_SLOT
 from unilab_ipc.waiting import Waiter
 
@@ -64,7 +66,8 @@ def _measure(envs: int, blocks: int, block_trips: int) -> dict:
         echo = subprocess.Popen([*command, str(block_trips)])
         try:
             bells = [Doorbell.open(Path(folder, bell)) for bell in BELLS]
-            bare, copied, trips = _drive(segment, bells, blocks, block_trips)
+            peer = _peer("learner", echo.pid)
+            bare, copied, trips = _drive(segment, bells, peer, blocks, block_trips)
             if echo.wait(timeout=TIMEOUT_S) != 0:
                 raise RuntimeError(f"the echo process failed with exit code {echo.returncode}")
         finally:
@@ -86,12 +89,12 @@ def _measure(envs: int, blocks: int, block_trips: int) -> dict:
 
 
 def _drive(
-    segment: Segment, bells: Sequence[Doorbell], blocks: int, block_trips: int
+    segment: Segment, bells: Sequence[Doorbell], peer: Peer, blocks: int, block_trips: int
 ) -> tuple[list[int], list[int], list[int]]:
     """The collector's side: round trips in ns of kinds (a), (b) and (c)."""
-    near, far, own, peer = bells
-    port = InferenceSlot(segment).collector_port(peer.ring)
-    waiter = Waiter(own, [], lambda: False)
+    near, far, own, other = bells
+    port = InferenceSlot(segment).collector_port(other.ring)
+    waiter = Waiter(own, [peer], lambda: False)
     poll = _poll_of(near)
     obs = np.ones(port.obs.shape, np.float32)
     critic_obs = np.ones(port.critic_obs.shape, np.float32)
@@ -121,18 +124,20 @@ def _drive(
             port.critic_obs[...] = critic_obs
             port.publish(seq)
             answered = partial(port.try_response, seq)
-            waiter.wait(answered, timeout_s=TIMEOUT_S, awaits="learner")
+            waiter.wait(answered, timeout_s=None, awaits="learner")
             actions[...] = port.actions
             trips.append(time.monotonic_ns() - start_ns)
             seq += 1
     return bare, copied, trips
 
 
-def _echo(segment: Segment, bells: Sequence[Doorbell], blocks: int, block_trips: int) -> None:
+def _echo(
+    segment: Segment, bells: Sequence[Doorbell], peer: Peer, blocks: int, block_trips: int
+) -> None:
     """The learner's side of the same three kinds."""
-    near, far, peer, own = bells
-    port = InferenceSlot(segment).learner_port(peer.ring)
-    waiter = Waiter(own, [], lambda: False)
+    near, far, other, own = bells
+    port = InferenceSlot(segment).learner_port(other.ring)
+    waiter = Waiter(own, [peer], lambda: False)
     poll = _poll_of(far)
     actions = np.ones(port.actions.shape, np.float32)
     obs = np.empty(port.obs.shape, np.float32)
@@ -147,10 +152,18 @@ def _echo(segment: Segment, bells: Sequence[Doorbell], blocks: int, block_trips:
             port.actions[...] = actions
             near.ring()
         for _ in range(block_trips):
-            seq = waiter.wait(port.try_request, timeout_s=TIMEOUT_S, awaits="collector")
+            seq = waiter.wait(port.try_request, timeout_s=None, awaits="collector")
             obs[...] = port.obs
             port.actions[...] = actions
             port.respond(seq, policy_version=seq)
+
+
+def _peer(role: str, pid: int) -> Peer:
+    """The other process, watched in every wait as in a real job."""
+    ticks = process_start_ticks(pid)
+    if ticks is None:
+        raise RuntimeError(f"the {role}'s process has ended")
+    return Peer(role, 0, pid, ticks).open()
 
 
 def _poll_of(bell: Doorbell) -> select.poll:
@@ -174,7 +187,7 @@ def _echo_main(argv: Sequence[str]) -> None:
     name, envs, folder, blocks, block_trips = argv
     segment = open_segment(INFERENCE_SLOT, name, _dims(int(envs)))
     bells = [Doorbell.open(Path(folder, bell)) for bell in BELLS]
-    _echo(segment, bells, int(blocks), int(block_trips))
+    _echo(segment, bells, _peer("collector", os.getppid()), int(blocks), int(block_trips))
     segment.close()
 
 

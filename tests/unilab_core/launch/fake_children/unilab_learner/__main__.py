@@ -1,8 +1,9 @@
 """A learner without torch: it counts iterations, writes records and a checkpoint.
 
-UNILAB_FAKE_LEARNER: run (default), raise, refuse, no_save, slow_save. It ends after algo.max_iterations.
+UNILAB_FAKE_LEARNER: run (default), raise, refuse, no_save, slow_save. Ends after max_iterations.
 """
 
+import contextlib
 import os
 import time
 
@@ -40,10 +41,8 @@ def learn(ctx):
     ctx.beat.phase("training/learner_update")
     iteration = 0
     while iteration < algo.max_iterations and ctx.stop_level() == 0:
-        try:
+        with contextlib.suppress(PeerTimeout):
             waiter.wait(lambda: None, timeout_s=ITERATION_S, awaits="collector")
-        except PeerTimeout:
-            pass
         iteration += 1
         if iteration == 10 and MODE == "raise":
             raise RuntimeError("tensors do not match")
