@@ -148,7 +148,7 @@ def word(array: NDArray[Any]) -> memoryview:
 
     A load or store is one aligned 8-byte access, as through numpy.
     """
-    return memoryview(array.reshape(1))
+    return array.reshape(1).data
 
 
 def header_words(buffer: Memory) -> dict[str, NDArray[Any]]:

@@ -31,7 +31,7 @@ from unilab_monitor.panels.status import status_lines
 from unilab_monitor.panels.system import system_lines
 from unilab_monitor.sources import Source
 from unilab_monitor.timing import collector_rows
-from unilab_monitor.view import View
+from unilab_monitor.view import CollectorView, LearnerView, View
 
 PERIOD_S = 5.0
 
@@ -111,7 +111,7 @@ def text_view(view: View, width: int, glyphs: Glyphs) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def _titled(title: str, source: object) -> str:
+def _titled(title: str, source: LearnerView | CollectorView) -> str:
     mark = stall_mark(source)
     return f"{title}  {mark}" if mark else title
 

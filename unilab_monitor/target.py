@@ -73,8 +73,9 @@ def _of_dead(info: JobInfo) -> Source:
 def _of_directory(path: Path, jobs: list[JobInfo]) -> Source:
     paths = RunPaths(path)
     for info in jobs:
-        live = info.state in ("starting", "running") and info.record is not None
-        if live and _directory(info.record.get("run_dir")) == path:
+        record = info.record or {}
+        live = info.state in ("starting", "running")
+        if live and _directory(record.get("run_dir")) == path:
             return _of_job(info)
     if any(file.is_file() for file in (paths.last_state, paths.summary, paths.config)):
         return FinishedSource(path, None)

@@ -51,16 +51,16 @@ def style_of(lines, wanted):
 
 
 def processes(**changes):
-    facts = {"rank": 0, "awaits": None, "age_s": 0.1}
-    return (
-        ProcessView(role="launcher", pid=1, phase="training/supervise", **facts),
-        ProcessView(
-            role="collector",
-            pid=2,
-            phase="training/learner_action_wait",
-            **{**facts, "awaits": "learner"},
-        ),
-        ProcessView(role="learner", pid=3, phase="training/learner_update", **{**facts, **changes}),
+    """Launcher, collector and, with the changes, learner."""
+    learner = {"role": "learner", "pid": 3, "phase": "training/learner_update", **changes}
+    collecting = {"role": "collector", "pid": 2, "phase": "training/learner_action_wait"}
+    return tuple(
+        ProcessView(**{"rank": 0, "awaits": None, "age_s": 0.1, **row})
+        for row in (
+            {"role": "launcher", "pid": 1, "phase": "training/supervise"},
+            {**collecting, "awaits": "learner"},
+            learner,
+        )
     )
 
 
@@ -115,10 +115,10 @@ def test_metrics_come_in_groups_and_large_losses_are_red():
     lines = metrics_lines(view_of(), 40, UNICODE)
     shown = texts(lines)
     assert [line[:22].rstrip() for line in shown] == [
+        "Entropy",
         "Actor",
         "Critic",
         "Temperature",
-        "Entropy",
         "Alpha",
         "  Actor Grad",
         "  Critic Grad",
@@ -145,6 +145,34 @@ def test_a_metric_that_is_not_a_number_is_red_and_an_unknown_one_is_shown():
     lines = metrics_lines(view, 40, UNICODE)
     assert style_of(lines, "nan") == "bad strong"
     assert texts(lines)[-1].split() == ["Custom/thing", "0.5000"]
+
+
+def test_metrics_keep_their_places_whatever_arrives_first():
+    # The actor is updated less often than the critic: its figures may be missing from a sample.
+    first = iteration(T, 1, metrics={"Train/target_q_max": 1.0, "Loss/critic": 2.0})
+    second = iteration(T, 2, metrics={"Train/actor_gradient_norm": 3.0, "Loss/actor": 4.0})
+    lines = texts(metrics_lines(fold(learner=[first, second], now_ns=T), 40, UNICODE))
+    assert [line.rpartition(" ")[0].strip() for line in lines] == [
+        "Actor",
+        "Critic",
+        "Actor Grad",
+        "Target Q Max",
+    ]
+
+
+def test_a_process_that_imports_is_not_called_silent():
+    importing = processes(age_s=9.0, phase="startup/begin")
+    text = "".join(texts(status_lines(fold(processes=importing, now_ns=T), 160, UNICODE)))
+    assert "silent" not in text
+    stuck = processes(age_s=31.0, phase="startup/begin")
+    text = "".join(texts(status_lines(fold(processes=stuck, now_ns=T), 160, UNICODE)))
+    assert "silent 31.0 s" in text
+
+
+def test_a_stop_by_signal_is_no_alarm():
+    view = fold(now_ns=T, end=EndView(reason="stopped by SIGINT", exit_code=130))
+    lines = header_lines(view, 116, UNICODE, progress=False)
+    assert style_of(lines, "exit 130") == "value"
 
 
 def test_rewards_have_signs_and_colours_and_the_peak_its_decimals():

@@ -79,7 +79,8 @@ def write_ending(
     """
     run = RunPaths(facts.run_dir)
     records = {
-        role: _recent(files.segment(f"{role}_metrics"), clock) for role in ("learner", "collector")
+        role: recent_records(files.segment(f"{role}_metrics"), clock)
+        for role in ("learner", "collector")
     }
     ended_utc = now_utc()
     summary = build_summary(files, facts, outcome, records["learner"], clock)
@@ -132,7 +133,7 @@ def build_summary(
     summary: dict[str, Any] = dict.fromkeys(SUMMARY_FIELDS)
     summary["metric_schema_version"] = METRIC_SCHEMA_VERSION
     summary.update(_from_last_record(learner_records))
-    summary.update(_newest_checkpoint(RunPaths(facts.run_dir).checkpoints))
+    summary.update(newest_checkpoint(RunPaths(facts.run_dir).checkpoints))
     try:
         result = files.folder.read_json("learner_result.json") or {}
     except RecordInvalid:
@@ -176,18 +177,17 @@ def last_line(outcome: Outcome, summary: dict[str, Any]) -> str:
     return f"{outcome.reason}: {', '.join(parts)}"
 
 
-def now_utc() -> str:
-    """The wall clock as a label; nothing is computed from it."""
-    return datetime.now(UTC).isoformat(timespec="seconds")
+def newest_checkpoint(folder: Path) -> dict[str, Any]:
+    """Path and iteration of the newest checkpoint, empty where there is none."""
+    matches = ((_CHECKPOINT.fullmatch(path.name), path) for path in folder.glob("*.pt"))
+    found = [(int(match[1]), path) for match, path in matches if match]
+    if not found:
+        return {}
+    iteration, path = max(found)
+    return {"saved_iteration": iteration, "last_checkpoint": str(path)}
 
 
-def _status(outcome: Outcome) -> str:
-    if outcome.failure is not None and outcome.exit_code == ExitCode.PROCESS_DIED:
-        return f"{outcome.failure.role}_died"
-    return outcome.status
-
-
-def _recent(ring: Segment, clock: Clock) -> list[dict[str, Any]]:
+def recent_records(ring: Segment, clock: Clock) -> list[dict[str, Any]]:
     """Records of the last seconds, and the static facts however old they are."""
     reader = RingReader(ring)
     records: list[dict[str, Any]] = []
@@ -198,6 +198,17 @@ def _recent(ring: Segment, clock: Clock) -> list[dict[str, Any]]:
     recent = [record for record in records if _time_ns(record) >= since_ns] or records[-1:]
     rest = [record for record in recent if record.get("kind") != "run"]
     return [*facts, *rest[-MAX_RECORDS:]]
+
+
+def now_utc() -> str:
+    """The wall clock as a label; nothing is computed from it."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _status(outcome: Outcome) -> str:
+    if outcome.failure is not None and outcome.exit_code == ExitCode.PROCESS_DIED:
+        return f"{outcome.failure.role}_died"
+    return outcome.status
 
 
 def _time_ns(record: dict[str, Any]) -> int:
@@ -223,15 +234,6 @@ def _from_last_record(records: list[dict[str, Any]]) -> dict[str, Any]:
         "final_inference_forward_ms": learner.get("Perf/learner_inference_forward_ms"),
         "final_inference_d2h_ms": learner.get("Perf/learner_inference_d2h_ms"),
     }
-
-
-def _newest_checkpoint(folder: Path) -> dict[str, Any]:
-    matches = ((_CHECKPOINT.fullmatch(path.name), path) for path in folder.glob("*.pt"))
-    found = [(int(match[1]), path) for match, path in matches if match]
-    if not found:
-        return {}
-    iteration, path = max(found)
-    return {"saved_iteration": iteration, "last_checkpoint": str(path)}
 
 
 def _count(value: object) -> str:

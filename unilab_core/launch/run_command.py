@@ -282,7 +282,8 @@ class _TrainingRun:
             panel = loop.panel
         except (NoSpace, OSError, IpcError) as error:
             self._undo(files, facts, children, panel, error)
-            raise StartError(_start_code(error), str(error)) from None
+            code = int(ExitCode.PROCESS_DIED) if children else _start_code(error)
+            raise StartError(code, f"launcher: {error}") from None
         except BaseException as error:
             self._undo(files, facts, children, panel, error)
             raise
@@ -352,13 +353,13 @@ class _TrainingRun:
                 panel.leave()
                 self._console.release()
             return
-        beat = files.beat()
-        beat.phase("finalize/summary")
-        self._summarise(files, facts, outcome)
-        beat.phase("finalize/cleanup")
+        ended = ended_record(files, facts, outcome, now_utc())
         try:
-            files.close(ended_record(files, facts, outcome, now_utc()))
-        finally:
+            files.beat().phase("finalize/summary")
+            self._summarise(files, facts, outcome)
+            files.beat().phase("finalize/cleanup")
+        finally:  # whatever the summary meets, the names go and the terminal comes back
+            files.close(ended)
             if panel is not None:
                 panel.leave()
                 self._console.release()

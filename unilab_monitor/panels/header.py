@@ -11,6 +11,10 @@ PROGRESS_FROM_HEIGHT = 30
 """Screens lower than this do without the progress line."""
 
 
+GOOD_ENDS = (None, 0, 129, 130, 143)
+"""Done, or stopped by a signal: somebody wanted it."""
+
+
 class Header(LinePanel):
     """Title on the frame's upper edge, job and directory on the lower one."""
 
@@ -101,7 +105,7 @@ def _cell(label: str, figure: str, style: str = "value") -> Line:
 def _state(view: View, glyphs: Glyphs) -> list[Line]:
     """Nothing while the job trains as it should."""
     if view.end is not None:
-        good = view.end.exit_code in (0, None)
+        good = view.end.exit_code in GOOD_ENDS
         cells: list[Line] = [
             ((f"{glyphs.dot} ended ", "strong" if good else "bad strong"),),
             ((shown(view.end.reason), "value" if good else "bad"),),
@@ -111,7 +115,7 @@ def _state(view: View, glyphs: Glyphs) -> list[Line]:
         if view.end.ended_utc:
             cells.append(((shown(view.end.ended_utc), "dim"),))
         return cells
-    if view.state == "starting":
+    if view.state == "starting" or (view.state == "running" and view.iteration is None):
         return [((f"{glyphs.dot} starting", "accent"),)]
     cells = []
     if view.warm_up:

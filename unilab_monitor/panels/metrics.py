@@ -15,6 +15,7 @@ INDENT = "  "
 
 _LOSS = ("Loss/", "Policy/")
 _INGRESS = "Train/replay_ingress_"
+_PLACES = {tag: place for place, tag in enumerate(METRICS)}
 _WHOLE_UNITS = ("slots", "batches", "rollouts", "calls")
 
 
@@ -49,7 +50,12 @@ def metrics_lines(view: View, width: int, glyphs: Glyphs) -> list[Line]:
 
 
 def _ordered(view: View) -> list[tuple[str, float]]:
-    return sorted(view.metrics.items(), key=lambda item: _group(item[0]))
+    """Group by group in the order of the schema, whatever came first; unknown tags by name."""
+    return sorted(view.metrics.items(), key=lambda item: (_group(item[0]), _place(item[0])))
+
+
+def _place(tag: str) -> tuple[int, str]:
+    return _PLACES.get(tag, len(_PLACES)), tag
 
 
 def _group(tag: str) -> int:

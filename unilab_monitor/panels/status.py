@@ -15,6 +15,8 @@ STACKED_HEIGHT = 56
 
 SLOW_BEAT_S = 2.0
 DEAD_BEAT_S = 10.0
+STARTING_BEAT_S = 30.0
+"""Imports and compilation do not beat; a process that starts is given this long."""
 
 _LEVEL_STYLES = {"warning": "warn", "error": "bad"}
 
@@ -81,7 +83,7 @@ def _process(process: ProcessView, view: View, glyphs: Glyphs, *, short: bool) -
         note = "" if process.is_alive else process.state
     elif process.os_state == "T":
         dot, note = "bad", "stopped (state T)"
-    elif silent_s > SLOW_BEAT_S:
+    elif silent_s > (STARTING_BEAT_S if process.phase.startswith("startup/") else SLOW_BEAT_S):
         dot, note = ("bad" if silent_s > DEAD_BEAT_S else "warn"), f"silent {format_age(silent_s)}"
     else:
         dot, note = "good", ""
