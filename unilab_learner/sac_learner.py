@@ -133,7 +133,11 @@ class SacLearner:
             refused as non-finite since the start. Reading them is the only wait for the device.
         """
         metrics: dict[str, Tensor] = {}
-        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self._use_amp):
+        # Without the cache: it keeps the bf16 copies of the weights for the length of the context,
+        # so every update after the first would run on the weights of before.
+        with torch.autocast(
+            self.device.type, torch.bfloat16, enabled=self._use_amp, cache_enabled=False
+        ):
             for batch in batches:
                 metrics = sac.update(self.state, batch, self.cfg)
         *values, skipped = torch.stack([*metrics.values(), self.state.skipped_steps]).tolist()
