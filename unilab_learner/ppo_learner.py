@@ -130,8 +130,8 @@ class PpoLearner:
         torch.set_rng_state(values["torch_rng"])
 
     def _require_finite_weights(self, iteration: int) -> None:
-        # One small product on the device: a norm is finite only if every weight is.
+        # One reduction on the device: a norm is finite only if every weight is.
         params = [*self.algorithm.actor.parameters(), *self.algorithm.critic.parameters()]
-        norms = torch.stack(torch._foreach_norm([param.detach() for param in params]))
-        if not bool(torch.isfinite(norms).all()):
+        norm = torch.nn.utils.get_total_norm([param.detach() for param in params])
+        if not bool(torch.isfinite(norm)):
             raise NonFiniteError(source="weights", step=iteration)

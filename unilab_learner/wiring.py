@@ -31,9 +31,15 @@ Records = Sequence[Mapping[str, Any]]
 class TrainingLoop(Protocol):
     """What the session runs."""
 
-    elapsed_s: float
-    last_reports: Records
-    """Collector records of the newest iteration."""
+    @property
+    def elapsed_s(self) -> float:
+        """Time since the loop was built."""
+        ...
+
+    @property
+    def last_reports(self) -> Records:
+        """Collector records of the newest iteration that had any."""
+        ...
 
     def run(self) -> str:
         """Train; return why it ended."""

@@ -1,5 +1,7 @@
 """make_env: task + backend + settings -> environment."""
 
+from typing import overload
+
 from unilab_core.backends.registry import make_backend
 from unilab_core.config.env import EnvConfig
 from unilab_core.config.errors import unknown_name
@@ -8,6 +10,32 @@ from unilab_core.contracts import Env
 from unilab_core.envs.manager_based import ManagerBasedEnv
 from unilab_core.robots.robot import build_model
 from unilab_core.tasks.registry import find_task
+
+
+@overload
+def make_env(
+    task: str,
+    sim: str,
+    env_cfg: EnvConfig,
+    *,
+    num_envs: int,
+    seed: int,
+    num_threads: int,
+    spread_episodes: bool = True,
+) -> ManagerBasedEnv: ...
+
+
+@overload
+def make_env(
+    task: str,
+    sim: str,
+    env_cfg: EnvConfig | GymEnvConfig,
+    *,
+    num_envs: int,
+    seed: int,
+    num_threads: int,
+    spread_episodes: bool = True,
+) -> Env: ...
 
 
 def make_env(

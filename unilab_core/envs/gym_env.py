@@ -48,7 +48,7 @@ class GymEnv:
         self._low, self._high = box.low.ravel(), box.high.ravel()
         self._actions = np.zeros((num_envs, self._low.size), box.dtype)
         self.spec = self._make_spec(task, config)
-        self.timings_ns = dict.fromkeys(TIMING_KEYS, 0)
+        self.timings_ns: dict[str, int] = dict.fromkeys(TIMING_KEYS, 0)
         self._result = self._empty_result()
         self._num_steps = 0
 

@@ -55,7 +55,10 @@ class GaussianSpec:
         names = {field.name for field in fields(cls)}
         if set(values) != names:
             raise ValueError(f"policy: got keys {sorted(values)}, expected {sorted(names)}")
-        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
+        plain: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in values.items()
+        }
+        return cls(**plain)
 
 
 class GaussianPolicy(nn.Module):

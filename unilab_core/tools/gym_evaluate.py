@@ -81,10 +81,12 @@ def play_gym_video(
         env = gymnasium.make(gym_id(task), render_mode="rgb_array", **config.make_kwargs)
         obs, _ = env.reset(seed=SEED)
         frames = [env.render()]
-        low, high = env.action_space.low.ravel(), env.action_space.high.ravel()
+        space = env.action_space
+        assert isinstance(space, gymnasium.spaces.Box)
+        low, high = space.low.ravel(), space.high.ravel()
         for _ in range(num_steps):
             action = policy(np.asarray(obs, np.float32).reshape(1, -1))[0].clip(low, high)
-            obs, _, terminated, truncated, _ = env.step(action.reshape(env.action_space.shape))
+            obs, _, terminated, truncated, _ = env.step(action.reshape(space.shape))
             frames.append(env.render())
             if terminated or truncated:
                 break

@@ -44,6 +44,7 @@ from unilab_core.nets.gaussian import (
 from unilab_core.nets.policy_spec import policy_spec
 from unilab_learner.losses.gae import next_state_values
 from unilab_learner.losses.guarded_step import guarded_step
+from unilab_learner.losses.polyak import polyak_update
 from unilab_learner.losses.vtrace import vtrace
 
 LR_MIN, LR_MAX = 1e-5, 1e-2
@@ -359,7 +360,7 @@ def _follow(state: AppoState, batch: AppoBatch, cfg: AppoConfig) -> None:
         state.value.normalizer.update(batch.new_critic_obs)
     if state.num_updates % cfg.target_update_freq:
         return
-    torch._foreach_lerp_(list(state.target.parameters()), list(state.policy.parameters()), cfg.tau)
+    polyak_update(state.target, state.policy, cfg.tau)
     for target, online in zip(state.target.buffers(), state.policy.buffers(), strict=True):
         target.copy_(online)
 

@@ -121,6 +121,7 @@ def set_learning_rate(algorithm: PPO, learning_rate: float) -> None:
 def export_policy(algorithm: PPO, cfg: PpoConfig) -> GaussianPolicy:
     """The acting half as our own module, for `policy.pt`."""
     actor = algorithm.get_policy()
+    assert actor.distribution is not None
     spec = policy_spec(cfg, obs_width=actor.obs_dim, action_width=actor.distribution.output_dim)
     policy = GaussianPolicy(spec)
     policy.load_state_dict(gaussian_weights(actor.state_dict()))
