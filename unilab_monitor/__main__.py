@@ -30,7 +30,11 @@ from unilab_monitor.view import View
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Show one job; ends the process."""
-    sys.exit(run(_parser().parse_args(argv)))
+    arguments = parser()
+    args = arguments.parse_args(argv)
+    if args.panel and args.job is None:
+        arguments.error("--panel needs --job")
+    sys.exit(run(args))
 
 
 def run(args: argparse.Namespace) -> int:
@@ -39,8 +43,6 @@ def run(args: argparse.Namespace) -> int:
         source = open_job(args.job) if args.panel else resolve(args.target)
     except NothingToShow as error:
         return _complain(error, ExitCode.NOTHING)
-    except ValueError as error:
-        return _complain(error, ExitCode.USAGE)
     except SegmentMismatch as error:
         return _complain(error, ExitCode.INCOMPATIBLE)
     except (OSError, IpcError) as error:
@@ -61,25 +63,28 @@ def run(args: argparse.Namespace) -> int:
         source.close()
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    arguments = argparse.ArgumentParser(
         prog="unilab-monitor",
         description="Watch a training job, running or ended. Any number of monitors may look at "
         "the same job; none of them slows it down.",
     )
-    parser.add_argument(
+    arguments.add_argument(
         "target",
         nargs="?",
         metavar="JOB | RUN_DIR",
         help="a job's name or a run directory (default: the only or the newest job)",
     )
-    parser.add_argument("--once", action="store_true", help="show the job as it is now, and leave")
-    parser.add_argument("--json", action="store_true", help="one JSON object, once")
-    parser.add_argument("--plain", action="store_true", help="plain lines instead of a screen")
-    parser.add_argument("--ascii", action="store_true", help="draw with ASCII characters only")
-    parser.add_argument("--panel", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--job", help=argparse.SUPPRESS)
-    return parser
+    arguments.add_argument(
+        "--once", action="store_true", help="show the job as it is now, and leave"
+    )
+    arguments.add_argument("--json", action="store_true", help="one JSON object, once")
+    arguments.add_argument("--plain", action="store_true", help="plain lines instead of a screen")
+    arguments.add_argument("--ascii", action="store_true", help="draw with ASCII characters only")
+    arguments.add_argument("--panel", action="store_true", help=argparse.SUPPRESS)
+    arguments.add_argument("--job", help=argparse.SUPPRESS)
+    return arguments
 
 
 def _once(source: Source, args: argparse.Namespace) -> int:

@@ -151,9 +151,11 @@ class MonitorApp(App[None]):
             loop = asyncio.get_running_loop()
             for signum in LEAVE_SIGNALS:
                 loop.add_signal_handler(signum, self.exit)
-        # What exists now stays: the collector need not walk through it again and again.
+        # What exists now stays: the garbage collector need not walk through it again and again.
+        # Lines of a redraw are freed by their reference counts: it may look for cycles less often.
         gc.collect()
         gc.freeze()
+        gc.set_threshold(50_000, 20, 20)
         if self._on_ready is not None:
             self._on_ready()
 

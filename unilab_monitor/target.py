@@ -17,11 +17,20 @@ def resolve(target: str | None) -> Source:
     """The source for an argument of the command line.
 
     Raises:
-        NothingToShow: nothing fits.
-        ValueError: the runtime directory is not safe to use.
+        NothingToShow: nothing fits, or the registry is not ours to read.
     """
-    jobs = list_jobs()
+    try:
+        jobs, problem = list_jobs(), None
+    except (ValueError, OSError) as error:
+        # A run directory can be shown without a registry.
+        jobs, problem = [], f"job registry: {error}"
     if target is None:
+        if not jobs:
+            raise NothingToShow(
+                problem
+                or f"no job is known in {runtime_dir()}: start one with unilab-launch, "
+                "or name a run directory"
+            )
         return _newest(jobs)
     for info in jobs:
         if info.job == target:
@@ -29,9 +38,10 @@ def resolve(target: str | None) -> Source:
     path = _directory(target)
     if path is not None:
         return _of_directory(path, jobs)
-    known = ", ".join(info.job for info in jobs[-5:])
-    have = f"; known jobs: {known}" if known else f"; no job is known in {runtime_dir()}"
-    raise NothingToShow(f"no job and no run directory named {ascii(target[:200])[1:-1]}{have}")
+    if problem is None:
+        known = ", ".join(info.job for info in jobs[-5:])
+        problem = f"known jobs: {known}" if known else f"no job is known in {runtime_dir()}"
+    raise NothingToShow(f"no job and no run directory named {ascii(target[:200])[1:-1]}; {problem}")
 
 
 def open_job(job: str) -> LiveSource:
@@ -43,11 +53,6 @@ def open_job(job: str) -> LiveSource:
 
 
 def _newest(jobs: list[JobInfo]) -> Source:
-    if not jobs:
-        raise NothingToShow(
-            f"no job is known in {runtime_dir()}: start one with unilab-launch, "
-            "or name a run directory"
-        )
     live = [info for info in jobs if info.state in ("starting", "running")]
     return _of_job((live or jobs)[-1])
 

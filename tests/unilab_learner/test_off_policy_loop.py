@@ -96,7 +96,7 @@ def test_phases_and_other_add_up_to_the_wall(tiny_run):
 )
 def test_a_delay_shows_in_its_own_phase_and_in_no_other(tiny_run, monkeypatch, target, tag):
     run = tiny_run("algo.max_iterations=6")
-    delay_s = 0.2
+    delay_s = 0.8 if target == "collector" else 0.2
 
     def slow(function):
         def wrapped(*args):

@@ -12,6 +12,7 @@ import signal
 import struct
 import subprocess
 import sys
+import tempfile
 import termios
 import threading
 import time
@@ -19,6 +20,8 @@ from pathlib import Path
 
 import pytest
 from synthetic_job import play
+
+import unilab_monitor.__main__ as command
 
 pytestmark = pytest.mark.serial
 
@@ -108,12 +111,36 @@ def test_nothing_to_attach_to_is_exit_6_and_one_line():
         assert len(done.stderr.splitlines()) == 1
 
 
-def test_an_unsafe_runtime_directory_is_a_wrong_use(registry):
+def test_a_registry_that_is_not_safe_is_nothing_to_attach_to_and_says_why(registry, tmp_path):
     registry.mkdir(mode=0o755)
     registry.chmod(0o755)
-    done = run()
-    assert done.returncode == 2
-    assert "chmod 700" in done.stderr
+    for args in ([], ["go2-1"]):
+        done = run(*args)
+        assert done.returncode == 6
+        assert "chmod 700" in done.stderr
+    (tmp_path / "run_config.json").write_text("{}")
+    assert run(str(tmp_path), "--once", "--json").returncode == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs a second uid")
+def test_another_user_sees_nothing_and_changes_nothing(monkeypatch, make_job, capfd):
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        monkeypatch.setenv("UNILAB_RUNTIME_DIR", f"{folder}/registry")
+        job = make_job()
+        before = sorted(os.listdir(job.folder.path))
+        child = os.fork()  # the interpreter itself may be out of another user's reach
+        if child == 0:
+            os.setgroups([])
+            os.setgid(65534)
+            os.setuid(65534)
+            os._exit(command.run(command.parser().parse_args(["go2-1", "--once", "--json"])))
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 6
+        out, err = capfd.readouterr()
+        assert out == ""
+        assert len(err.splitlines()) == 1
+        assert sorted(os.listdir(job.folder.path)) == before
+        job.end()
 
 
 def test_once_json_is_one_object_on_one_line(make_job):
@@ -133,6 +160,14 @@ def test_once_json_is_one_object_on_one_line(make_job):
     record = json.loads(line)
     assert record["state"] == "running"
     assert record["learner"]["values"]["Perf/learning_time"] > 0
+
+
+def test_wrong_use_is_exit_2_and_help_is_exit_0():
+    assert run("--nonsense").returncode == 2
+    assert run("--panel").returncode == 2
+    done = run("--help")
+    assert done.returncode == 0
+    assert "JOB | RUN_DIR" in done.stdout
 
 
 def test_once_is_text_without_escape_codes(make_job):

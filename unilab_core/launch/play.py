@@ -28,7 +28,6 @@ def record_video(
     """Play the policy once; whatever goes wrong is said in one line."""
     run = RunPaths(run_dir)
     log = run.log("play", 0)
-    console.say("evaluating and filming the policy (training.no_play=true skips this)")
     try:
         with log.open("ab") as output:
             popen = subprocess.Popen(
@@ -51,7 +50,6 @@ def record_video(
         return
     for line in read_tail(log, REPORT_LINES):  # the evaluation that comes with the film
         console.say(line)
-    console.say(f"video: {run.video}")
     _note_in_summary(run)
 
 

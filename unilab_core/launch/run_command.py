@@ -210,8 +210,13 @@ class _TrainingRun:
         if outcome.keep_names:
             self._console.warn(f"{outcome.reason}; names are left for `unilab-launch gc`")
             return outcome.exit_code
-        if outcome.status == "completed" and not self._config.training.no_play:
-            record_video(run_dir, self._console, self._environ, self._signals)
+        if outcome.failure is None:
+            if outcome.status == "completed" and not self._config.training.no_play:
+                self._console.say(f"{outcome.reason}; evaluating and filming the policy")
+                record_video(run_dir, self._console, self._environ, self._signals)
+            # Always the last line of a run that did not fail: scripts look for it there.
+            line = last_line(outcome, self._summary) if self._summary else outcome.reason
+            self._console.say(line)
         return outcome.exit_code
 
     # ---- start
@@ -375,10 +380,6 @@ class _TrainingRun:
         if outcome.failure is not None:
             self._console.warn(outcome.reason)
             self._show_log_of(facts, outcome)
-        elif self._summary:
-            self._console.say(last_line(outcome, self._summary))
-        else:
-            self._console.say(outcome.reason)
         for text in outcome.later:
             self._console.warn(f"also: {text}")
         if not outcome.trained and outcome.exit_code in START_FAILURES:
