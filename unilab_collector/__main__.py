@@ -11,19 +11,14 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from unilab_collector.episode_stats import EpisodeStats
-from unilab_collector.replay_feed import ReplayFeed
-from unilab_collector.slot_loop import SlotLoop
-from unilab_collector.tick_report import TickReporter
+from unilab_collector.wiring import CollectorParts, wire
 from unilab_core.config.errors import ConfigError
 from unilab_core.contracts import Env
 from unilab_core.envs import make_env
 from unilab_core.run.child import ChildContext, child_parser, child_session
 from unilab_core.run.failures import EnvError
-from unilab_core.run.job_segments import open_ingress, open_ring, open_slot
-from unilab_ipc.inference_slot import InferenceSlot
+from unilab_core.run.job_segments import open_ring
 from unilab_ipc.metric_queue import RingWriter
-from unilab_ipc.replay_ingress import ReplayIngress
 
 SEED_STRIDE = 1_000_003
 """Distance between the seeds of two ranks: a prime far above any number of environments."""
@@ -68,32 +63,22 @@ def _build_env(ctx: ChildContext) -> Env:
 def _collect(ctx: ChildContext, env: Env, stack: ExitStack) -> None:
     job = ctx.wait_job()
     ctx.beat.phase("startup/attach")
-    training = ctx.config.training
-    slot = open_slot(job, env.spec, ctx.rank)
-    ingress = open_ingress(job, env.spec, training.replay_ingress_depth, ctx.rank)
     ring = open_ring(ctx.launch, "collector", ctx.rank)
-    for segment in (slot, ingress, ring):
-        stack.callback(segment.close)
+    stack.callback(ring.close)
     learner = ctx.wait_peer("learner", ctx.rank)
     stack.callback(learner.close)
     learner_bell = ctx.bell_of("learner", ctx.rank)
     stack.callback(learner_bell.close)
-    waiter = ctx.waiter([learner])
-    stats = EpisodeStats(env.spec.num_envs)
-    loop = SlotLoop(
-        env=env,
-        slot=InferenceSlot(slot),
-        ring_learner=learner_bell.ring,
-        feed=ReplayFeed(ReplayIngress(ingress).producer(learner_bell.ring), env.spec, waiter),
-        stats=stats,
-        reporter=TickReporter(
+    loop = wire(
+        CollectorParts(
+            ctx=ctx,
+            stack=stack,
+            job=job,
+            env=env,
             ring=RingWriter(ring),
-            stats=stats,
-            rank=ctx.rank,
-            interval=training.collector_metrics_interval,
-        ),
-        waiter=waiter,
-        beat=ctx.beat,
+            learner=learner,
+            ring_learner=learner_bell.ring,
+        )
     )
     ctx.last_seqs = loop.seqs
     loop.run()

@@ -62,7 +62,7 @@ class ReplayFeed:
             ("observation", self._next_obs),
             ("critic observation", self._next_critic_obs),
         ):
-            _require_finite(source, rows, tick)
+            require_finite(source, rows, tick)
 
     def write(self, actions: np.ndarray, result: StepResult) -> None:
         """Copy the tick into the next free slot; wait for room while the learner lives.
@@ -99,7 +99,8 @@ class ReplayFeed:
         return slot
 
 
-def _require_finite(source: str, rows: np.ndarray, tick: int) -> None:
+def require_finite(source: str, rows: np.ndarray, tick: int, ids: np.ndarray | None = None) -> None:
+    """Raise NonFiniteError naming the first bad environment; ``ids[k]`` is the one of row k."""
     # One reduction on the good path: a sum is finite only if every term is (float32 rows of
     # physical magnitude cannot overflow it).
     if np.isfinite(rows.sum()):
@@ -109,4 +110,5 @@ def _require_finite(source: str, rows: np.ndarray, tick: int) -> None:
         return
     env = int(np.flatnonzero(bad.reshape(bad.shape[0], -1).any(axis=1))[0])
     first = rows[env] if rows.ndim == 1 else rows[env][bad[env]][0]
-    raise NonFiniteError(source, env, tick, "NaN" if np.isnan(first) else "inf")
+    owner = env if ids is None else int(ids[env])
+    raise NonFiniteError(source, owner, tick, "NaN" if np.isnan(first) else "inf")

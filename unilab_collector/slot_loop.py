@@ -1,4 +1,6 @@
-"""The vector tick over the inference slot: request, action, step, replay write, next request.
+"""The vector tick over the inference slot: request, action, step, write, next request.
+
+The transition goes into the replay ingress (SAC) or, with the next request, into the slot (PPO).
 
 The learner infers; this loop steps the environments while the learner updates. A response carries
 exactly one complete policy version, and ``closed`` in it ends the run after everything written
@@ -12,10 +14,10 @@ SYNC POINT pairs (the other ends are in the learner):
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from unilab_collector.episode_stats import EpisodeStats
 from unilab_collector.replay_feed import ReplayFeed
+from unilab_collector.rollout_report import SlotRolloutReporter
+from unilab_collector.step_feed import StepFeed
 from unilab_collector.tick_report import (
     ACTION_WAIT,
     ENV_STEP,
@@ -28,7 +30,7 @@ from unilab_collector.tick_report import (
 from unilab_core.contracts import Env, StepResult
 from unilab_core.run.failures import EnvError, RunError
 from unilab_ipc.heartbeat import RoleBeat
-from unilab_ipc.inference_slot import InferenceSlot
+from unilab_ipc.inference_slot import CollectorPort, InferenceSlot
 from unilab_ipc.waiting import Waiter
 
 
@@ -40,16 +42,16 @@ class SlotLoop:
         *,
         env: Env,
         slot: InferenceSlot,
-        ring_learner: Callable[[], None],
-        feed: ReplayFeed,
+        port: CollectorPort,
+        feed: ReplayFeed | StepFeed,
         stats: EpisodeStats,
-        reporter: TickReporter,
+        reporter: TickReporter | SlotRolloutReporter,
         waiter: Waiter,
         beat: RoleBeat,
     ) -> None:
         self._env = env
         self._slot = slot
-        self._port = slot.collector_port(ring_learner)
+        self._port = port
         self._feed = feed
         self._stats = stats
         self._reporter = reporter

@@ -88,6 +88,11 @@ class SlotProducer(Generic[S]):
         self._released()
 
     @property
+    def closed(self) -> bool:
+        """Whether the consumer takes nothing more."""
+        return bool(self._view["closed"][()])
+
+    @property
     def remaining_capacity(self) -> int:
         """Slots that could be claimed and committed now."""
         return len(self._slots) - (self._published - self._released())

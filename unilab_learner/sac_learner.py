@@ -18,6 +18,7 @@ from torch import Tensor
 from unilab_core.config.algo import SacConfig
 from unilab_core.contracts import EnvSpec
 from unilab_core.nets.normalizer import ObsNormalizer
+from unilab_core.nets.squashed_gaussian import SquashedGaussianActor
 from unilab_learner.algos import sac
 from unilab_learner.replay.buffer import ReplayBuffer, ReplayRows
 
@@ -66,6 +67,15 @@ class SacLearner:
     def rows_per_iteration(self) -> int:
         """Replay rows that one call of `learn` trains on."""
         return self.cfg.batch_size * self.cfg.updates_per_step
+
+    @property
+    def rows_per_batch(self) -> int:
+        """Rows of one update."""
+        return self.cfg.batch_size
+
+    def acting(self) -> tuple[SquashedGaussianActor, ObsNormalizer | None]:
+        """Actor and normaliser, for `policy.pt`."""
+        return self.state.actor, self.obs_normalizer
 
     def act(self, obs: Tensor) -> Tensor:
         """Exploring actions[E, A] for obs[E, O]."""
@@ -123,7 +133,11 @@ class SacLearner:
             refused as non-finite since the start. Reading them is the only wait for the device.
         """
         metrics: dict[str, Tensor] = {}
-        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self._use_amp):
+        # Without the cache: it keeps the bf16 copies of the weights for the length of the context,
+        # so every update after the first would run on the weights of before.
+        with torch.autocast(
+            self.device.type, torch.bfloat16, enabled=self._use_amp, cache_enabled=False
+        ):
             for batch in batches:
                 metrics = sac.update(self.state, batch, self.cfg)
         *values, skipped = torch.stack([*metrics.values(), self.state.skipped_steps]).tolist()

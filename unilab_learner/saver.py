@@ -24,7 +24,7 @@ from unilab_core.nets.policy_file import save_policy
 from unilab_core.run.failures import CheckpointError, FinalSaveError
 from unilab_core.run.run_dir import RunPaths
 from unilab_learner.checkpoint import CheckpointStore, require_same
-from unilab_learner.sac_learner import SacLearner
+from unilab_learner.learner import Learner
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class Saver:
         config: Config,
         spec: EnvSpec,
         paths: RunPaths,
-        learner: SacLearner,
+        learner: Learner,
         seconds_since_start: Callable[[], float],
     ) -> None:
         self.num_failed_saves = 0
@@ -153,7 +153,7 @@ class Saver:
             "env_steps": progress.env_steps,
             "train_seconds": self._seconds(),
         }
-        save_policy(path, self._learner.state.actor, self._learner.obs_normalizer, contract)
+        save_policy(path, *self._learner.acting(), contract)
 
     def _identity(self) -> dict[str, Any]:
         """What a checkpoint must share with the run that loads it."""

@@ -13,25 +13,20 @@ from pathlib import Path
 
 import torch
 
-from unilab_core.config.algo import SacConfig
 from unilab_core.contracts import EnvSpec
 from unilab_core.run.child import ChildContext
-from unilab_core.run.job_segments import open_ingress, open_ring, open_slot
+from unilab_core.run.job_segments import open_ring
 from unilab_core.telemetry.records import RunInfo
 from unilab_core.telemetry.tensorboard_sink import TensorBoardSink
 from unilab_core.telemetry.training_logger import Sink, TrainingLogger
 from unilab_ipc.errors import PeerTimeout
-from unilab_ipc.inference_slot import InferenceSlot
 from unilab_ipc.metric_queue import RingReader, RingWriter
 from unilab_ipc.peers import Peer
-from unilab_ipc.replay_ingress import ReplayIngress
 from unilab_learner.device import resolve_amp, resolve_device
-from unilab_learner.inference_server import InferenceServer
-from unilab_learner.off_policy_loop import LoopParts, OffPolicyLoop
-from unilab_learner.replay.ingress_drain import IngressDrain
-from unilab_learner.sac_learner import SacLearner
+from unilab_learner.learner import Learner, learner_class
 from unilab_learner.saver import Progress, Saver
 from unilab_learner.session_result import ResultParts, session_result
+from unilab_learner.wiring import SessionParts, wire
 
 COLLECTOR_LEAVES_S = 5.0
 """How long the last records of the collector are waited for."""
@@ -44,11 +39,14 @@ def run_session(ctx: ChildContext) -> None:
     """Train one rank of the job."""
     with ExitStack() as stack:
         _set_threads(ctx)
+        make_learner = learner_class(ctx.config)
         spec = _wait_env_spec(ctx)
         device = resolve_device(ctx.config.training.device)
         use_amp = resolve_amp(ctx.config.training.use_amp, device)
         log.info("device %s, bf16 autocast %s", device, "on" if use_amp else "off")
-        learner = _build_learner(ctx, spec, device, use_amp=use_amp)
+        ctx.beat.phase("startup/learner_prepare")
+        learner = make_learner(ctx.config.algo, spec, device, use_amp=use_amp)
+        ctx.beat.advance()
         saver = Saver(
             config=ctx.config,
             spec=spec,
@@ -74,17 +72,6 @@ def _wait_env_spec(ctx: ChildContext) -> EnvSpec:
     return EnvSpec.from_json(data)
 
 
-def _build_learner(
-    ctx: ChildContext, spec: EnvSpec, device: torch.device, *, use_amp: bool
-) -> SacLearner:
-    ctx.beat.phase("startup/learner_prepare")
-    algo = ctx.config.algo
-    assert isinstance(algo, SacConfig)
-    learner = SacLearner(algo, spec, device, use_amp=use_amp)
-    ctx.beat.advance()
-    return learner
-
-
 def _resume(ctx: ChildContext, saver: Saver) -> Progress:
     algo = ctx.config.algo
     if not algo.resume:
@@ -97,52 +84,38 @@ def _train(
     ctx: ChildContext,
     stack: ExitStack,
     spec: EnvSpec,
-    learner: SacLearner,
+    learner: Learner,
     saver: Saver,
     progress: Progress,
 ) -> None:
     job = ctx.wait_job()
     ctx.beat.phase("startup/attach")
-    training = ctx.config.training
-    slot = open_slot(job, spec, ctx.rank)
-    ingress = open_ingress(job, spec, training.replay_ingress_depth, ctx.rank)
     own_ring = open_ring(ctx.launch, "learner", ctx.rank)
     collector_ring = open_ring(ctx.launch, "collector", ctx.rank, readonly=True)
-    for segment in (slot, ingress, own_ring, collector_ring):
+    for segment in (own_ring, collector_ring):
         stack.callback(segment.close)
     collector = ctx.wait_peer("collector", ctx.rank)
     stack.callback(collector.close)
     collector_bell = ctx.bell_of("collector", ctx.rank)
     stack.callback(collector_bell.close)
     reader = RingReader(collector_ring)
-    replay_ingress = ReplayIngress(ingress)
-    inference_slot = InferenceSlot(slot)
     logger = _make_logger(ctx, learner, RingWriter(own_ring), progress)
-    loop = OffPolicyLoop(
-        LoopParts(
-            config=ctx.config,
+    wired = wire(
+        SessionParts(
+            ctx=ctx,
+            stack=stack,
+            job=job,
+            spec=spec,
             learner=learner,
-            server=InferenceServer(
-                inference_slot.learner_port(collector_bell.ring),
-                learner.act,
-                learner.device,
-                check_finite=training.nan_guard.enabled,
-            ),
-            ingress=IngressDrain(
-                replay_ingress.consumer(collector_bell.ring), learner.replay, learner.observe
-            ),
-            ingress_gauges=replay_ingress.gauges,
             saver=saver,
             logger=logger,
             collector_ring=reader,
-            waiter=ctx.waiter([collector]),
-            beat=ctx.beat,
-            stop_level=ctx.stop_level,
-            num_envs=spec.num_envs,
+            collector=collector,
+            collector_bell=collector_bell,
             progress=progress,
-            resumed=ctx.config.algo.resume,
         )
     )
+    loop = wired.loop
     try:
         reason = loop.run()
         ctx.beat.phase("finalize/collector_metrics_drain", awaits="collector")
@@ -152,16 +125,15 @@ def _train(
         logger.close(LOGGER_CLOSE_S)
     ctx.folder.write_json(
         "learner_result.json",
-        session_result(
+        wired.summary()
+        | session_result(
             ResultParts(
                 reason=reason,
                 config=ctx.config,
                 spec=spec,
                 logger=logger,
                 saver=saver,
-                flight=inference_slot.flight(),
-                ingress=replay_ingress.gauges(),
-                reports=[*loop.last_reports, *reader.read()],
+                transport=wired.sections([*loop.last_reports, *reader.read()]),
                 progress=progress,
                 wall_s=loop.elapsed_s,
             )
@@ -171,9 +143,9 @@ def _train(
 
 
 def _make_logger(
-    ctx: ChildContext, learner: SacLearner, ring: RingWriter, progress: Progress
+    ctx: ChildContext, learner: Learner, ring: RingWriter, progress: Progress
 ) -> TrainingLogger:
-    training, algo = ctx.config.training, learner.cfg
+    training, algo = ctx.config.training, ctx.config.algo
     sinks: list[Sink] = []
     if training.logger == "tensorboard":
         sinks.append(TensorBoardSink(ctx.run.run_dir))
@@ -188,7 +160,7 @@ def _make_logger(
         num_gpus=1 if is_gpu else 0,
         max_iterations=algo.max_iterations,
         num_envs=algo.num_envs,
-        batch_per_rank=algo.batch_size,
+        batch_per_rank=learner.rows_per_batch,
         log_interval=training.log_interval,
         first_iteration=progress.iteration,
     )

@@ -24,12 +24,8 @@ class ResultParts:
     spec: EnvSpec
     logger: TrainingLogger
     saver: Saver
-    flight: Mapping[str, int]
-    """Gauges of the inference slot."""
-    ingress: Mapping[str, float]
-    """Gauges of the replay ingress."""
-    reports: Sequence[Mapping[str, Any]]
-    """The newest collector records."""
+    transport: Mapping[str, Any]
+    """Sections of the manifest that the algorithm's transport has."""
     progress: Progress
     wall_s: float
 
@@ -49,12 +45,20 @@ def session_result(parts: ResultParts) -> dict[str, Any]:
         "training_wall_time_sec": parts.wall_s,
         "runtime_manifest": {
             "schema_version": MANIFEST_VERSION,
-            "inference_ring_capacity": INFERENCE_RING_CAPACITY,
             "collector_metrics_interval": parts.config.training.collector_metrics_interval,
             "collector_backend_device": parts.spec.backend_device,
-            "inference_flight": {**parts.flight, **_flight_maxima(parts.reports)},
-            "replay_ingress": dict(parts.ingress),
+            **parts.transport,
         },
+    }
+
+
+def inference_sections(
+    flight: Mapping[str, int], last_reports: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """The manifest's sections about the inference slot, from its gauges and the last reports."""
+    return {
+        "inference_ring_capacity": INFERENCE_RING_CAPACITY,
+        "inference_flight": {**flight, **_flight_maxima(last_reports)},
     }
 
 

@@ -163,7 +163,7 @@ class Rig:
         self.loop = SlotLoop(
             env=self.env,
             slot=self.slot,
-            ring_learner=theirs.ring,
+            port=self.slot.collector_port(theirs.ring),
             feed=self.feed,
             stats=self.stats,
             reporter=self.reporter,

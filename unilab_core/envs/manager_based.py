@@ -76,7 +76,7 @@ class ManagerBasedEnv:
         self._build_managers(config, robot, model)
         self._row_states: dict[int, RobotState] = {}
         self.spec = self._make_spec(task, sim)
-        self.timings_ns = dict.fromkeys(TIMING_KEYS, 0)
+        self.timings_ns: dict[str, int] = dict.fromkeys(TIMING_KEYS, 0)
         self._result = _empty_result(self.spec)
 
     def reset(self) -> StepResult:

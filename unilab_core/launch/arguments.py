@@ -42,8 +42,10 @@ def run_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--algo", metavar="NAME", help="algorithm: sac")
-    parser.add_argument("--task", metavar="NAME", help="task, for example go2_joystick_flat")
+    parser.add_argument("--algo", metavar="NAME", help="algorithm: ppo, appo or sac")
+    parser.add_argument(
+        "--task", metavar="NAME", help="task, for example go2_joystick_flat or gym:Pendulum-v1"
+    )
     parser.add_argument("--sim", metavar="NAME", help="physics backend (default mujoco)")
     parser.add_argument("--job", metavar="NAME", help="name of the job (default: a fresh one)")
     parser.add_argument("--resume", metavar="RUN_DIR", help="continue from an earlier run")

@@ -35,7 +35,7 @@ def run_dry(options: RunOptions, console: Console, environ: Mapping[str, str]) -
     """Print what a run would consist of."""
     config = build_config(options, environ)
     job = options.job or default_job_name(config.algo.algo, config.training.task_name)
-    threads = plan_threads(config.training.torch_threads, available_cores())
+    threads = plan_threads(config.training.torch_threads, available_cores(), config.algo.overlap)
     scratch = Path(tempfile.mkdtemp(prefix="unilab-dry-run-"))
     registry = os.environ.get(RUNTIME_DIR_VARIABLE)
     os.environ[RUNTIME_DIR_VARIABLE] = str(scratch / "registry")
@@ -89,7 +89,7 @@ def _prepare(config: Config, job: str, scratch: Path) -> JobFiles:
     run_dir = scratch / "run"
     RunPaths(run_dir).logs.mkdir(parents=True)
     write_json_atomic(RunPaths(run_dir).config, {"version": 1, "config": config.to_dict()})
-    threads = plan_threads(config.training.torch_threads, available_cores())
+    threads = plan_threads(config.training.torch_threads, available_cores(), config.algo.overlap)
     folder = JobFolder.claim(job, {"dry_run": True})
     files = JobFiles(
         folder=folder, run_id=new_run_id(), run_dir=run_dir, config=config, threads=threads

@@ -192,7 +192,11 @@ class _TrainingRun:
             run_id=run_id,
             run_dir=run_dir,
             config=self._config,
-            threads=plan_threads(self._config.training.torch_threads, available_cores()),
+            threads=plan_threads(
+                self._config.training.torch_threads,
+                available_cores(),
+                self._config.algo.overlap,
+            ),
         )
         facts = RunFacts(
             job=self._job,

@@ -49,6 +49,10 @@ class ObsNormalizer(nn.Module):
         """Normalise rows[..., O]."""
         return (rows - self._shift) * self._scale
 
+    def factors(self) -> list[Tensor]:
+        """What `forward` uses, shift[O] and scale[O]: all that an acting copy needs."""
+        return [self._shift, self._scale]
+
     def _refresh(self) -> None:
         """Recompute the float32 factors that `forward` uses."""
         self._shift.copy_(self.mean)

@@ -5,9 +5,10 @@ the file and needs no configuration. Content:
 
     format      "unilab-policy"
     version     1
-    actor       ActorSpec as a dict
+    kind        "squashed_gaussian" (SAC) or "gaussian" (PPO, APPO); absent means the former
+    actor       ActorSpec or GaussianSpec as a dict
     weights     state dict of the actor (float32, CPU)
-    normalizer  state dict of the observation normaliser, or None
+    normalizer  state dict of the observation normaliser, or None (a "gaussian" has its own)
     contract    task, sim, algo, obs_width, action_width, obs_terms, env (config), iteration, ...
 """
 
@@ -18,6 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from unilab_core.nets.gaussian import GaussianPolicy, GaussianSpec
 from unilab_core.nets.normalizer import ObsNormalizer
 from unilab_core.nets.squashed_gaussian import ActorSpec, SquashedGaussianActor
 from unilab_core.nets.torch_file import DamagedFileError, read_torch_file, write_torch_file
@@ -29,6 +31,10 @@ CONTRACT_KEYS = frozenset(
 )
 
 
+Actor = SquashedGaussianActor | GaussianPolicy
+SQUASHED, GAUSSIAN = "squashed_gaussian", "gaussian"
+
+
 class PolicyFileError(ValueError):
     """The file is damaged or is not a policy of this project."""
 
@@ -38,7 +44,7 @@ class Policy:
 
     def __init__(
         self,
-        actor: SquashedGaussianActor,
+        actor: Actor,
         normalizer: ObsNormalizer | None,
         contract: dict[str, Any],
     ) -> None:
@@ -59,7 +65,7 @@ class Policy:
 
 def save_policy(
     path: Path,
-    actor: SquashedGaussianActor,
+    actor: Actor,
     normalizer: ObsNormalizer | None,
     contract: Mapping[str, Any],
 ) -> None:
@@ -70,6 +76,7 @@ def save_policy(
     content = {
         "format": FORMAT,
         "version": VERSION,
+        "kind": GAUSSIAN if isinstance(actor, GaussianPolicy) else SQUASHED,
         "actor": actor.spec.to_dict(),
         "weights": _on_cpu(actor.state_dict()),
         "normalizer": None if normalizer is None else _on_cpu(normalizer.state_dict()),
@@ -91,13 +98,23 @@ def load_policy(path: Path) -> Policy:
         raise PolicyFileError(f"{path}: not a {FORMAT} file")
     if content["version"] != VERSION:
         raise PolicyFileError(f"{path}: version {content['version']}, expected {VERSION}")
-    actor = SquashedGaussianActor(ActorSpec.from_dict(content["actor"]))
+    actor = build_actor(content)
     actor.load_state_dict(content["weights"])
     normalizer = None
     if content["normalizer"] is not None:
         normalizer = ObsNormalizer(actor.spec.obs_width)
         normalizer.load_state_dict(content["normalizer"])
     return Policy(actor, normalizer, content["contract"])
+
+
+def build_actor(content: Mapping[str, Any]) -> Actor:
+    """An actor without its weights, as the content of a policy file describes it."""
+    kind = content.get("kind", SQUASHED)
+    if kind == SQUASHED:
+        return SquashedGaussianActor(ActorSpec.from_dict(content["actor"]))
+    if kind == GAUSSIAN:
+        return GaussianPolicy(GaussianSpec.from_dict(content["actor"]))
+    raise PolicyFileError(f"unknown kind of policy {kind!r}")
 
 
 def _on_cpu(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

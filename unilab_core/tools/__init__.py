@@ -2,6 +2,7 @@
 
 eval_cli.py        unilab-eval
 evaluate.py        the deterministic evaluation
+gym_evaluate.py    the same for gym: tasks
 policy_source.py   which policy file
 video.py           play_video.mp4
 offscreen.py       rendering without a display

@@ -46,28 +46,59 @@ def main(argv: list[str] | None = None) -> int:
 
 def _run(args: argparse.Namespace) -> None:
     """Load, judge, print, film."""
-    from unilab_core.config.env import EnvConfig
-    from unilab_core.tasks.registry import find_task
-    from unilab_core.tools.evaluate import evaluate
+    from unilab_core.config.gym_env import is_gym_task
     from unilab_core.tools.policy_source import find_policy
 
     policy, path = find_policy(args.source, args.checkpoint)
+    judged = _judge_gym if is_gym_task(policy.contract["task"]) else _judge_robot
+    report, text = judged(policy, args)
+    report |= {"checkpoint": str(path), "iteration": policy.contract["iteration"]}
+    if args.json:
+        print(json.dumps(report))
+        return
+    print(text)
+    print(f"  checkpoint     {path} (iteration {report['iteration']})")
+    if "video" in report:
+        print(f"  video          {report['video']}")
+
+
+def _judge_robot(policy: "Policy", args: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    """Tracking errors over the task's grid of commands."""
+    from unilab_core.config.env import EnvConfig
+    from unilab_core.tasks.registry import find_task
+    from unilab_core.tools.evaluate import evaluate
+
     task = policy.contract["task"]
     env_config = EnvConfig.from_dict(policy.contract["env"])
     physics = args.physics or env_config.physics
     threads = len(os.sched_getaffinity(0))
     result = evaluate(policy.act, task, env_config, physics, num_threads=threads)
-    report: dict[str, Any] = {
-        **asdict(result),
-        "checkpoint": str(path),
-        "iteration": policy.contract["iteration"],
-    }
+    report = asdict(result)
     if args.video is not None:
         report["video"] = str(_film(policy, task, env_config, physics, args))
-    if args.json:
-        print(json.dumps(report))
-    else:
-        print(_text(report, find_task(task).evaluation))
+    return report, _text(report, find_task(task).evaluation)
+
+
+def _judge_gym(policy: "Policy", args: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    """Returns of whole episodes."""
+    from unilab_core.config.errors import ConfigError
+    from unilab_core.config.gym_env import GymEnvConfig
+    from unilab_core.tools.gym_evaluate import evaluate_gym, play_gym_video
+
+    task = policy.contract["task"]
+    if args.physics is not None:
+        raise ConfigError(f"--physics: {task} has its own physics")
+    config = GymEnvConfig.from_dict(policy.contract["env"])
+    report = asdict(evaluate_gym(policy.act, task, config))
+    if args.video is not None:
+        target = _video_target(args)
+        play_gym_video(policy.act, task, config, target)
+        report["video"] = str(target)
+    text = (
+        f"{task}: return {report['mean_return']:.1f} +- {report['std_return']:.1f} "
+        f"over {report['episodes']} deterministic episodes"
+    )
+    return report, text
 
 
 def _film(
@@ -75,15 +106,18 @@ def _film(
 ) -> Path:
     from unilab_core.tools.video import play_video
 
-    target = Path(args.video) if args.video else _default_video(args.source)
-    print(f"filming {target} ...", file=sys.stderr)
+    target = _video_target(args)
     play_video(policy.act, task, env_config, target, physics=physics)
     return target
 
 
-def _default_video(source: Path) -> Path:
-    """Inside the run directory, or beside the policy file."""
-    return (source if source.is_dir() else source.parent) / DEFAULT_VIDEO
+def _video_target(args: argparse.Namespace) -> Path:
+    """As asked for, or inside the run directory, or beside the policy file."""
+    source: Path = args.source
+    folder = source if source.is_dir() else source.parent
+    target = Path(args.video) if args.video else folder / DEFAULT_VIDEO
+    print(f"filming {target} ...", file=sys.stderr)
+    return target
 
 
 def _text(report: dict[str, Any], judge: "VelocityEvaluation") -> str:
@@ -100,10 +134,7 @@ def _text(report: dict[str, Any], judge: "VelocityEvaluation") -> str:
             for name, unit, limit in figures
         ),
         f"  mean_reward    {report['mean_reward']:.2f} per episode, {report['episodes']} episodes",
-        f"  checkpoint     {report['checkpoint']} (iteration {report['iteration']})",
     ]
-    if "video" in report:
-        lines.append(f"  video          {report['video']}")
     return "\n".join(lines)
 
 

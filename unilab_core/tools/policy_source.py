@@ -1,10 +1,12 @@
 """The policy that `unilab-eval` was asked for: a run's newest, one of its checkpoints, a file."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from unilab_core.nets.normalizer import ObsNormalizer
-from unilab_core.nets.policy_file import Policy, PolicyFileError, load_policy
-from unilab_core.nets.squashed_gaussian import ActorSpec, SquashedGaussianActor
+from unilab_core.nets.policy_file import Actor, Policy, PolicyFileError, build_actor, load_policy
+from unilab_core.nets.rsl_rl_weights import gaussian_weights
 from unilab_core.nets.torch_file import DamagedFileError, read_torch_file
 from unilab_core.run.failures import CheckpointError, RunDirError
 from unilab_core.run.run_dir import RunPaths
@@ -68,15 +70,28 @@ def _load_checkpoint(path: Path, policy_path: Path) -> Policy:
     except DamagedFileError as error:
         raise CheckpointError(str(error)) from None
     try:
-        learner = content["learner"]
-        actor = SquashedGaussianActor(ActorSpec.from_dict(described["actor"]))
-        actor.load_state_dict(learner["sac"]["actor"])
-        normalizer = None
-        if learner["normalizers"][0] is not None:
-            normalizer = ObsNormalizer(actor.spec.obs_width)
-            normalizer.load_state_dict(learner["normalizers"][0])
+        actor, normalizer = _restore(described, content["learner"])
         contract = {**described["contract"], "iteration": content["iteration"]}
     except (KeyError, RuntimeError, TypeError) as error:
         detail = str(error).splitlines()[0]
         raise CheckpointError(f"{path}: not a checkpoint of this run: {detail}") from None
     return Policy(actor, normalizer, contract)
+
+
+def _restore(
+    described: Mapping[str, Any], learner: Mapping[str, Any]
+) -> tuple[Actor, ObsNormalizer | None]:
+    """The acting half of a checkpoint; each algorithm keeps it under its own name."""
+    actor = build_actor(described)
+    if "appo" in learner:
+        actor.load_state_dict(learner["appo"]["policy"])
+        return actor, None
+    if "ppo" in learner:
+        actor.load_state_dict(gaussian_weights(learner["ppo"]["actor_state_dict"]))
+        return actor, None
+    actor.load_state_dict(learner["sac"]["actor"])
+    if learner["normalizers"][0] is None:
+        return actor, None
+    normalizer = ObsNormalizer(actor.spec.obs_width)
+    normalizer.load_state_dict(learner["normalizers"][0])
+    return actor, normalizer

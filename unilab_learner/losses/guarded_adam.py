@@ -10,7 +10,7 @@ refused steps once per iteration.
 Legend: P parameters of the network.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -38,19 +38,26 @@ class GuardedAdam:
         self,
         params: Sequence[Tensor],
         *,
-        lr: float,
-        betas: tuple[float, float],
-        weight_decay: float,
+        lr: float | Tensor,
+        betas: tuple[float, float] = (0.9, 0.999),
+        weight_decay: float = 0.0,
+        eps: float = 1e-8,
     ) -> None:
         self._params = list(params)
         self.flat = flatten_parameters(self._params)
         """[P] all parameters"""
         self._vector = nn.Parameter(self.flat)
         self._adam = torch.optim.AdamW(
-            [self._vector], lr=lr, betas=betas, weight_decay=weight_decay, fused=True
+            [self._vector], lr=lr, betas=betas, weight_decay=weight_decay, eps=eps, fused=True
         )
 
-    def step(self, loss: Tensor, *, max_grad_norm: float = 0.0) -> tuple[Tensor, Tensor]:
+    def step(
+        self,
+        loss: Tensor,
+        *,
+        max_grad_norm: float = 0.0,
+        all_mean: Callable[[Tensor], Tensor] | None = None,
+    ) -> tuple[Tensor, Tensor]:
         """Differentiate `loss` by these parameters alone, and step unless anything is non-finite.
 
         Nothing else gets a gradient, so that the actor loss does not pay for the weight gradients
@@ -59,12 +66,15 @@ class GuardedAdam:
         Args:
             loss: a scalar.
             max_grad_norm: L2 limit of the gradient; 0 leaves it alone.
+            all_mean: mean of a tensor over learner ranks, for the gradient.
 
         Returns:
             The gradient norm before clipping, and 1.0 if the step was refused, else 0.0.
         """
         grads = torch.autograd.grad(loss, self._params)
         grad = torch.cat([part.reshape(-1) for part in grads])
+        if all_mean is not None:
+            grad = all_mean(grad)
         norm = torch.linalg.vector_norm(grad)
         if max_grad_norm > 0.0:
             grad = grad * (max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
@@ -75,6 +85,11 @@ class GuardedAdam:
         self._adam.step()
         self._vector.grad = None
         return norm, refused
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """Settings of the optimiser, for schedules."""
+        return self._adam.param_groups
 
     def state_dict(self) -> dict[str, Any]:
         """Moments and step counter; the parameters belong to their module."""

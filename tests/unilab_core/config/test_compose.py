@@ -118,7 +118,7 @@ def test_a_mistake_is_one_line_that_names_key_got_and_expected(conf, override, m
     ("names", "message"),
     [
         ({"algo": "sax"}, "unknown algorithm 'sax'; nearest: sac"),
-        ({"algo": "ppo"}, "--algo ppo: not part of this version yet"),
+        ({"algo": "flashsac"}, "--algo flashsac: not part of this version yet"),
         ({"task": "wlak"}, "unknown task 'wlak'; nearest: walk"),
         ({"task": "../walk"}, "unknown task '../walk'; nearest: walk"),
         ({"sim": "mujco"}, "unknown physics backend 'mujco'; nearest: mujoco"),

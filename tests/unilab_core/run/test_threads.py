@@ -23,3 +23,15 @@ def test_given_numbers_are_taken_as_they_are():
 def test_switched_off_leaves_libraries_alone():
     plan = plan_threads(TorchThreadsConfig(enabled=False), cores=8)
     assert (plan.learner, plan.collector) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("overlap", "cores", "learner", "collector"),
+    [("never", 2, 2, 2), ("never", 8, 8, 8), ("always", 2, 1, 1), ("always", 5, 3, 2),
+     ("always", 1, 1, 1)],
+)  # fmt: skip
+def test_roles_that_take_turns_share_every_core_and_roles_that_overlap_divide_them(
+    overlap, cores, learner, collector
+):
+    plan = plan_threads(TorchThreadsConfig(), cores, overlap)
+    assert (plan.learner, plan.collector) == (learner, collector)

@@ -47,3 +47,9 @@ def phase_sines(env: TermView, command: str) -> FloatArray:
     """sin(2 pi phase) of each foot's gait phase."""
     angle = env.commands[command] * _TWO_PI
     return np.sin(angle, out=angle)
+
+
+def phase_sin_cos(env: TermView, command: str) -> FloatArray:
+    """[E, 4]: sine and cosine of the first two feet's gait phase, which tell the whole phase."""
+    angle = env.commands[command][:, :2] * _TWO_PI
+    return np.concatenate([np.sin(angle), np.cos(angle)], axis=1)

@@ -8,4 +8,5 @@ holds. Ratios compare figures of the same run, in alternating blocks, because ma
 - ``slot``: inference slot round trip against a bare doorbell ping-pong plus the copies
 - ``startup``: first tick after torch is imported
 - ``walk``: time until a policy passes the evaluation
+- ``learn``: returns of small Gymnasium tasks beside published scores
 """

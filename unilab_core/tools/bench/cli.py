@@ -48,6 +48,11 @@ def _parser() -> argparse.ArgumentParser:
     walk.add_argument("--train-s", type=float, default=300.0)
     walk.add_argument("--interval-s", type=float, default=10.0)
     walk.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
+
+    learn = _add(names, "learn", _learn, "returns of small tasks against published scores")
+    learn.add_argument("--suite", choices=("ci",), default="ci")
+    learn.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    learn.add_argument("--algos", nargs="+", default=[], metavar="ALGO")
     return parser
 
 
@@ -97,6 +102,12 @@ def _walk(args: argparse.Namespace) -> BenchReport:
         interval_s=args.interval_s,
         overrides=args.overrides,
     )
+
+
+def _learn(args: argparse.Namespace) -> BenchReport:
+    from unilab_core.tools.bench import learn
+
+    return learn.run(suite=args.suite, seeds=args.seeds, algos=args.algos)
 
 
 if __name__ == "__main__":

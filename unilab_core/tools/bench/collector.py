@@ -78,7 +78,7 @@ class _RawPhysics:
         env = make_env(TASK, "mujoco", config.env, num_envs=envs, seed=1, num_threads=threads)
         assert isinstance(env, ManagerBasedEnv)
         self._env = env
-        self._substeps = config.env.num_substeps
+        self._substeps = env.config.num_substeps
         shape = (16, envs, env.spec.action_width)
         self._actions = np.random.default_rng(0).uniform(-1.0, 1.0, shape).astype(np.float32)
         env.reset()
