@@ -37,6 +37,8 @@ class InferenceServer:
         self.nested_ns = dict.fromkeys((H2D, FORWARD, D2H), 0)
         """Time per part since `clear_times`, in ns."""
         self.num_served = 0
+        self.first_response_ns: int | None = None
+        """When the first answer left (monotonic)."""
         self._port = port
         self._device = device
         self._check_finite = check_finite
@@ -72,6 +74,8 @@ class InferenceServer:
     def respond(self, seq: int, policy_version: int) -> None:
         """Hand the actions to the collector."""
         self._port.respond(seq, policy_version)  # SYNC POINT: response
+        if self.num_served == 0:
+            self.first_response_ns = time.monotonic_ns()
         self.num_served += 1
 
     def respond_closed(self, seq: int, policy_version: int) -> None:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -26,7 +27,8 @@ from unilab_learner.device import resolve_amp, resolve_device
 from unilab_learner.learner import Learner, learner_class
 from unilab_learner.saver import Progress, Saver
 from unilab_learner.session_result import ResultParts, session_result
-from unilab_learner.wiring import SessionParts, wire
+from unilab_learner.start_times import StartTimes
+from unilab_learner.wiring import SessionParts, Wired, wire
 
 COLLECTOR_LEAVES_S = 5.0
 """How long the last records of the collector are waited for."""
@@ -35,7 +37,7 @@ LOGGER_CLOSE_S = 2.0
 log = logging.getLogger(__name__)
 
 
-def run_session(ctx: ChildContext) -> None:
+def run_session(ctx: ChildContext, start: StartTimes) -> None:
     """Train one rank of the job."""
     with ExitStack() as stack:
         _set_threads(ctx)
@@ -55,7 +57,10 @@ def run_session(ctx: ChildContext) -> None:
             seconds_since_start=_clock_since(ctx.launcher),
         )
         progress = _resume(ctx, saver)
-        _train(ctx, stack, spec, learner, saver, progress)
+        wired, result = _train(ctx, stack, spec, learner, saver, progress)
+        startup = start.figures(wired.first_tick_ns())
+        ctx.folder.write_json("learner_result.json", {**result, "startup": startup})
+        ctx.ring_launcher()
 
 
 def _set_threads(ctx: ChildContext) -> None:
@@ -87,7 +92,7 @@ def _train(
     learner: Learner,
     saver: Saver,
     progress: Progress,
-) -> None:
+) -> tuple[Wired, dict[str, Any]]:
     job = ctx.wait_job()
     ctx.beat.phase("startup/attach")
     own_ring = open_ring(ctx.launch, "learner", ctx.rank)
@@ -123,23 +128,19 @@ def _train(
     finally:
         ctx.beat.phase("finalize/logger_finish")
         logger.close(LOGGER_CLOSE_S)
-    ctx.folder.write_json(
-        "learner_result.json",
-        wired.summary()
-        | session_result(
-            ResultParts(
-                reason=reason,
-                config=ctx.config,
-                spec=spec,
-                logger=logger,
-                saver=saver,
-                transport=wired.sections([*loop.last_reports, *reader.read()]),
-                progress=progress,
-                wall_s=loop.elapsed_s,
-            )
-        ),
+    result = session_result(
+        ResultParts(
+            reason=reason,
+            config=ctx.config,
+            spec=spec,
+            logger=logger,
+            saver=saver,
+            transport=wired.sections([*loop.last_reports, *reader.read()]),
+            progress=progress,
+            wall_s=loop.elapsed_s,
+        )
     )
-    ctx.ring_launcher()
+    return wired, {**wired.summary(), **result}
 
 
 def _make_logger(

@@ -65,6 +65,10 @@ class SessionParts:
     progress: Progress
 
 
+def _never() -> None:
+    return None
+
+
 @dataclass(kw_only=True, slots=True)
 class Wired:
     """A loop ready to run."""
@@ -74,6 +78,8 @@ class Wired:
     """Transport sections of the manifest, from the collector's last records."""
     summary: Callable[[], dict[str, Any]] = dict
     """Fields of the summary that only this algorithm has."""
+    first_tick_ns: Callable[[], int | None] = _never
+    """When the first request was answered (monotonic); None where the learner answers none."""
 
 
 def wire(parts: SessionParts) -> Wired:
@@ -102,16 +108,17 @@ def _wire_off_policy(parts: SessionParts) -> Wired:
         parts.stack.callback(segment.close)
     slot, ingress = InferenceSlot(slot_segment), ReplayIngress(ingress_segment)
     ring_collector = parts.collector_bell.ring
+    server = InferenceServer(
+        slot.learner_port(ring_collector),
+        learner.act,
+        learner.device,
+        check_finite=training.nan_guard.enabled,
+    )
     loop = OffPolicyLoop(
         LoopParts(
             config=ctx.config,
             learner=learner,
-            server=InferenceServer(
-                slot.learner_port(ring_collector),
-                learner.act,
-                learner.device,
-                check_finite=training.nan_guard.enabled,
-            ),
+            server=server,
             ingress=IngressDrain(ingress.consumer(ring_collector), learner.replay, learner.observe),
             ingress_gauges=ingress.gauges,
             saver=parts.saver,
@@ -132,7 +139,7 @@ def _wire_off_policy(parts: SessionParts) -> Wired:
             "replay_ingress": dict(ingress.gauges()),
         }
 
-    return Wired(loop=loop, sections=sections)
+    return Wired(loop=loop, sections=sections, first_tick_ns=lambda: server.first_response_ns)
 
 
 def _wire_ppo(parts: SessionParts) -> Wired:

@@ -130,8 +130,7 @@ class AppoState:
         self.target.load_state_dict(values["target"])
         self.optimizer.load_state_dict(values["optimizer"])
         self.lr = values["lr"].to(self.lr.device).clone()
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.lr
+        self.optimizer.lr = self.lr
         self.generator.set_state(values["generator"])
         self.num_updates = int(values["num_updates"])
 
@@ -334,9 +333,7 @@ def _minibatch_step(
     value_term = value_loss(values, rows["values"], rows["vs"], value_clip)
     entropy_term = entropy(std)
     loss = policy_term + cfg.value_loss_coef * value_term - cfg.entropy_coef * entropy_term
-    norm, skipped = state.optimizer.step(
-        loss, max_grad_norm=cfg.max_grad_norm, all_mean=all_mean
-    )
+    norm, skipped = state.optimizer.step(loss, max_grad_norm=cfg.max_grad_norm, all_mean=all_mean)
     state.skipped_steps += skipped
     with torch.no_grad():
         clipped = ((ratio - 1.0).abs() > cfg.clip_param).float().mean()

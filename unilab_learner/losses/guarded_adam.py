@@ -3,9 +3,10 @@
 The parameters become views of one flat tensor: a step, a gradient norm or a target move is
 then one operation instead of one per layer, which is a tenth of the update on small batches.
 
-torch's fused Adam skips its whole step, moments and step counter included, when the tensor
-`found_inf` is 1. So the decision is made where the tensors live, and the host reads the number of
-refused steps once per iteration.
+torch's fused AdamW operator skips its whole step, moments included, when the tensor `found_inf` is
+1. So the decision is made where the tensors live, and the host reads the number of refused steps
+once per iteration. The operator is called directly: constructing a `torch.optim` optimiser imports
+torch's compiler, seconds that a start would pay for nothing.
 
 Legend: P parameters of the network.
 """
@@ -14,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 
 def flatten_parameters(params: Sequence[Tensor]) -> Tensor:
@@ -46,10 +47,14 @@ class GuardedAdam:
         self._params = list(params)
         self.flat = flatten_parameters(self._params)
         """[P] all parameters"""
-        self._vector = nn.Parameter(self.flat)
-        self._adam = torch.optim.AdamW(
-            [self._vector], lr=lr, betas=betas, weight_decay=weight_decay, eps=eps, fused=True
-        )
+        self.lr = lr
+        """A number, or a tensor that a schedule moves in place."""
+        self.eps = eps
+        self._betas = betas
+        self._weight_decay = weight_decay
+        self._exp_avg = torch.zeros_like(self.flat)
+        self._exp_avg_sq = torch.zeros_like(self.flat)
+        self._num_steps = torch.zeros((), dtype=torch.float32, device=self.flat.device)
 
     def step(
         self,
@@ -79,22 +84,42 @@ class GuardedAdam:
         if max_grad_norm > 0.0:
             grad = grad * (max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
         refused = 1.0 - torch.isfinite(norm + loss.detach()).float()
-        self._vector.grad = grad
-        self._adam.grad_scale = None  # pyright: ignore[reportAttributeAccessIssue]
-        self._adam.found_inf = refused  # pyright: ignore[reportAttributeAccessIssue]
-        self._adam.step()
-        self._vector.grad = None
+        self._apply(grad, refused)
         return norm, refused
 
-    @property
-    def param_groups(self) -> list[dict[str, Any]]:
-        """Settings of the optimiser, for schedules."""
-        return self._adam.param_groups
+    @torch.no_grad()
+    def _apply(self, grad: Tensor, refused: Tensor) -> None:
+        """One AdamW step (arXiv 1711.05101) unless `refused` is 1."""
+        self._num_steps += 1.0
+        torch._fused_adamw_(
+            [self.flat],
+            [grad],
+            [self._exp_avg],
+            [self._exp_avg_sq],
+            [],
+            [self._num_steps],
+            lr=self.lr,
+            beta1=self._betas[0],
+            beta2=self._betas[1],
+            weight_decay=self._weight_decay,
+            eps=self.eps,
+            amsgrad=False,
+            maximize=False,
+            grad_scale=None,
+            found_inf=refused,
+        )
+        self._num_steps -= refused
 
     def state_dict(self) -> dict[str, Any]:
         """Moments and step counter; the parameters belong to their module."""
-        return self._adam.state_dict()
+        return {
+            "exp_avg": self._exp_avg,
+            "exp_avg_sq": self._exp_avg_sq,
+            "num_steps": self._num_steps,
+        }
 
     def load_state_dict(self, values: Mapping[str, Any]) -> None:
         """Continue from `state_dict`."""
-        self._adam.load_state_dict(dict(values))
+        self._exp_avg.copy_(values["exp_avg"])
+        self._exp_avg_sq.copy_(values["exp_avg_sq"])
+        self._num_steps.copy_(values["num_steps"])

@@ -344,7 +344,7 @@ def test_two_ranks_with_half_the_rows_each_learn_what_one_rank_learns():
 def test_the_gym_preset_starts_nearly_without_preference():
     state = build(config(preset="gym", activation="tanh"))
     assert state.policy.act(torch.randn(50, O)).abs().max().item() < 0.05
-    assert state.optimizer.param_groups[0]["eps"] == 1e-5
+    assert state.optimizer.eps == 1e-5
 
 
 @pytest.mark.parametrize(
