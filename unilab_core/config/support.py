@@ -55,6 +55,11 @@ def unsupported_settings(config: Config, *, has_gpu: bool) -> list[str]:
     ]
     if training.logger == "wandb":
         reasons.append(f"training.logger=wandb: {_WANDB}")
+    if training.nan_guard.policy == "drop_episode":
+        reasons.append(
+            f"training.nan_guard.policy=drop_episode: {_LATER}; an environment whose physics breaks"
+            " is terminated and counted under either policy"
+        )
     if training.use_compile is True:
         reasons.append(f"training.use_compile=true: {_LATER}; use auto or false")
     if training.device.startswith("cuda") and not has_gpu:
