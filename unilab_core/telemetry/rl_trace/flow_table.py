@@ -67,6 +67,23 @@ class FlowTable:
         """Rows that ended with a status, unless they were trained."""
         return (self.flags & STATUS_BITS[name.encode()] > 0) & np.isnan(self.at["trained"])
 
+    def of_step(self, step: int) -> FlowTable:
+        """The trajectories that a training step consumed, or that belong to it in flight."""
+        of = np.where(np.isnan(self.trained_step), self.sampled_step, self.trained_step)
+        of = np.where(np.isnan(of), self.step, of)
+        rows = np.flatnonzero(of == step)
+        return FlowTable(
+            index=self.index[rows],
+            uid=self.uid[rows],
+            at={name: times[rows] for name, times in self.at.items()},
+            num_turns=self.num_turns[rows],
+            flags=self.flags[rows],
+            step=self.step[rows],
+            sampled_step=self.sampled_step[rows],
+            trained_step=self.trained_step[rows],
+            name_of=self.name_of,
+        )
+
     @property
     def lost(self) -> Mask:
         """Rows that ended without being trained."""

@@ -15,10 +15,16 @@ from pathlib import Path
 
 from unilab_core.telemetry.rl_trace import formats
 from unilab_core.telemetry.rl_trace.damage import Damage, total
-from unilab_core.telemetry.rl_trace.flow_figures import FlowFigures, FlowSettings, flow_figures
+from unilab_core.telemetry.rl_trace.flow_figures import (
+    Distribution,
+    FlowFigures,
+    flow_figures,
+    transition_figures,
+)
 from unilab_core.telemetry.rl_trace.flow_shards import ShardParser
 from unilab_core.telemetry.rl_trace.flow_store import FlowStore, Limits
 from unilab_core.telemetry.rl_trace.flow_table import flow_table
+from unilab_core.telemetry.rl_trace.flow_waste import FlowSettings
 from unilab_core.telemetry.rl_trace.progress_figures import (
     ProgressFigures,
     progress_figures,
@@ -47,7 +53,8 @@ from unilab_core.telemetry.rl_trace.tails import (
     read_lines,
 )
 from unilab_core.telemetry.rl_trace.trace_view import TraceView, trace_view
-from unilab_core.telemetry.rl_trace.trajectory_index import TrajectoryIndex
+from unilab_core.telemetry.rl_trace.trajectory_index import TrajectoryIndex, TrajectoryRow
+from unilab_core.telemetry.rl_trace.trajectory_view import TrajectoryView
 
 CHUNK_BYTES = 1024 * 1024
 FLUSH_ROWS = 50_000
@@ -55,6 +62,8 @@ LIVE_S = 600.0
 """A run whose newest event is older is taken as ended."""
 FEW_ROWS = 16
 """A job with fewer rows is not shown while another has many: its id may be a torn one."""
+
+LISTED_TRAJECTORIES = 200
 
 FOLDERS = (formats.PROGRESS_DIR, formats.SAMPLE_DIR, formats.TRAJECTORY_DIR)
 RUN_SUMMARY_FILE = "run_summary.json"
@@ -104,6 +113,8 @@ class Snapshot:
     missing_folders: tuple[str, ...]
     last_event_ms: int | None
     damaged_files: tuple[tuple[str, Damage], ...]
+    slow_trajectories: tuple[TrajectoryRow, ...]
+    """Summaries of the longest trajectories of the trajectory files."""
 
 
 class TraceReader:
@@ -170,6 +181,23 @@ class TraceReader:
                 now_ms=time.time_ns() // 1_000_000,
                 opaque=opaque,
             )
+
+    def transitions_of_step(self, step: int) -> dict[str, Distribution]:
+        """Transitions of the trajectories of one training step of the shown job."""
+        with self.lock:
+            job = self._job()
+            table = flow_table(self.store, -1 if job is None else job).of_step(step)
+            return transition_figures(table)[0]
+
+    def trajectory(self, name: str) -> tuple[TrajectoryView | None, str]:
+        """The newest line of a trajectory, and its JSON text; (None, "") if there is none."""
+        with self.lock:
+            uid, _, index = name.rpartition("/")
+            digits = index.isascii() and index.isdigit() and len(index) < 19
+            entry = self.trajectories.by_id.get((uid, int(index))) if digits else None
+            if entry is None:
+                return None, ""
+            return self.trajectories.view(entry), self.trajectories.pretty_json(entry)
 
     def save(self) -> bool:
         """Keep arrival times and positions of progress files; False if that failed."""
@@ -349,6 +377,7 @@ class TraceReader:
             missing_folders=tuple(n for n, folder in self._folders.items() if not folder.exists),
             last_event_ms=max(newest) if newest else None,
             damaged_files=self._damaged_files(tails),
+            slow_trajectories=self.trajectories.slowest(LISTED_TRAJECTORIES),
         )
 
     def _state(self, now_ms: int, span: tuple[int, int] | None) -> tuple[bool, bool]:

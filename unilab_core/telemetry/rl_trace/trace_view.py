@@ -15,9 +15,21 @@ from unilab_core.telemetry.rl_trace.flow_shards import (
     MAX_CONTINUATION_BYTES,
     MAX_CONTINUATION_LINES,
 )
-from unilab_core.telemetry.rl_trace.flow_store import FlowStore
-from unilab_core.telemetry.rl_trace.stage_aliases import StageAliases
+from unilab_core.telemetry.rl_trace.flow_store import NEVER, FlowStore
+from unilab_core.telemetry.rl_trace.stage_aliases import Milestone, StageAliases
 
+CHAIN = (
+    Milestone.DISPATCHED,
+    Milestone.RUN,
+    Milestone.GENERATION_START,
+    Milestone.FINISHED,
+    Milestone.REWARD,
+    Milestone.SAMPLED,
+    Milestone.LOGPROB,
+    Milestone.REF_LOGPROB,
+    Milestone.ADVANTAGE,
+    Milestone.TRAINED,
+)
 MAX_EVENTS = 5_000
 MAX_ROW_BYTES = 64 * 1024
 """Of a longer row the page shows the beginning."""
@@ -51,6 +63,8 @@ class TraceView:
     id: str
     events: tuple[TraceEvent, ...]
     num_left_out: int
+    milestones: tuple[tuple[str, int], ...]
+    """(name, Unix ms) of the milestones seen, in the order of the chain."""
 
 
 def trace_view(
@@ -91,7 +105,29 @@ def trace_view(
         ]
     events.sort(key=lambda event: (event.unix_ms, event.scope, event.stage, event.detail or ""))
     name = store.ids.trajectory_name(trajectory)
-    return TraceView(name, tuple(_with_turns(events)), left_out)
+    milestones = milestones_of(store, trajectory)
+    return TraceView(name, tuple(_with_turns(events)), left_out, milestones)
+
+
+def milestones_of(store: FlowStore, trajectory: int) -> tuple[tuple[str, int], ...]:
+    """The milestones of one trajectory that were seen, in the order of the chain."""
+    times = store.milestones[trajectory].tolist()
+    times[Milestone.DISPATCHED] = min(
+        (times[kind] for kind in (Milestone.DISPATCHED, Milestone.DISPATCHED_INFERRED)),
+        key=lambda ms: ms == NEVER,
+    )
+    times[Milestone.RUN] = min(
+        (times[kind] for kind in (Milestone.RUN, Milestone.RUN_INFERRED)),
+        key=lambda ms: ms == NEVER,
+    )
+    generated = int(store.uid_generated[store.ids.trajectory_uids[trajectory]])
+    last_end = int(store.columns["generation_end"][trajectory])
+    chain = [("generated", generated)]
+    for kind in CHAIN:
+        chain.append((kind.name.lower(), times[kind]))
+        if kind is Milestone.GENERATION_START:
+            chain.append(("generation_end", last_end))
+    return tuple((name, ms) for name, ms in chain if abs(ms) != NEVER)
 
 
 def read_row(location: int, paths: Callable[[int], Path | None]) -> Row | None:

@@ -7,6 +7,8 @@ import os
 import zlib
 from array import array
 from collections.abc import Iterator
+from dataclasses import dataclass
+from math import isnan
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +28,21 @@ MAX_LINE_BYTES = 256 * 1024 * 1024
 MAX_TRAJECTORIES = 2_000_000
 SUMMARY_CHARS = 64
 DETAIL_CHARS = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class TrajectoryRow:
+    """Summary of one trajectory line."""
+
+    entry: int
+    id: str
+    reward: float | None
+    num_turns: int | None
+    total_ms: float | None
+    step: int | None
+    completion_tokens: int | None
+    num_bytes: int
+    inner_bad: bool
 
 
 class TrajectoryIndex:
@@ -74,6 +91,30 @@ class TrajectoryIndex:
         finally:
             os.close(fd)
         return tail.pos - start
+
+    def slowest(self, limit: int) -> tuple[TrajectoryRow, ...]:
+        """Summaries of the trajectories with the longest total time, longest first."""
+        total_ms = np.nan_to_num(np.array(self.total_ms), nan=-1.0)
+        order = np.argsort(-total_ms, kind="stable")[: 4 * limit].tolist()
+        rows = [self.row(entry) for entry in order]
+        rows.sort(key=lambda row: (-(row.total_ms or -1.0), row.id))
+        return tuple(rows[:limit])
+
+    def row(self, entry: int) -> TrajectoryRow:
+        """Summary of one entry."""
+        return TrajectoryRow(
+            entry=entry,
+            id=f"{self.uids[entry]}/{self.indices[entry]}",
+            reward=_or_none(self.rewards[entry]),
+            num_turns=None if self.num_turns[entry] < 0 else self.num_turns[entry],
+            total_ms=_or_none(self.total_ms[entry]),
+            step=None if self.steps[entry] < 0 else self.steps[entry],
+            completion_tokens=(
+                None if self.completion_tokens[entry] < 0 else self.completion_tokens[entry]
+            ),
+            num_bytes=self.lengths[entry],
+            inner_bad=bool(self.inner_bad[entry]),
+        )
 
     def view(self, entry: int) -> TrajectoryView | None:
         """The whole trajectory, long texts cut; None if the line is gone."""
@@ -217,3 +258,7 @@ def _pieces(fd: int, offset: int, length: int) -> Iterator[bytes]:
 
 def _or_nan(value: float | None) -> float:
     return float("nan") if value is None else value
+
+
+def _or_none(value: float) -> float | None:
+    return None if isnan(value) else value

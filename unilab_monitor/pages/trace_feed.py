@@ -1,0 +1,106 @@
+"""The thread that owns the reader of a trace directory.
+
+It polls at least twice a second, sends a snapshot when something changed (or once a second while
+the run goes on), and answers questions between two polls. Making a snapshot never takes more than
+about a quarter of its time.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+from textual.message import Message
+
+from unilab_core.telemetry.rl_trace.reader import TraceReader
+from unilab_monitor.pages.trace_messages import SnapshotReady, StepReady, TraceReady
+
+POLL_S = 0.4
+READ_S = 0.3
+SAVE_S = 5.0
+SNAPSHOT_SHARE = 4.0
+"""A snapshot that took t seconds is followed by at least this many t without one."""
+
+Question = Callable[[TraceReader], Message]
+
+
+class TraceFeed:
+    """Reads in the background; `post` must be safe to call from another thread."""
+
+    def __init__(self, reader: TraceReader, post: Callable[[Message], object]) -> None:
+        self._reader = reader
+        self._post = post
+        self._questions: deque[Question] = deque()
+        self._wake = threading.Event()
+        self._stop = False
+        self._thread = threading.Thread(target=self._run, name="trace-feed", daemon=True)
+
+    def start(self) -> None:
+        """Begin to read."""
+        self._thread.start()
+
+    def stop(self, timeout_s: float = 2.0) -> None:
+        """Keep the arrival times and end."""
+        self._stop = True
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
+
+    def ask_trace(self, name: str) -> None:
+        """Ask for the trace and the trajectory of `<uid>/<n>`; answered by TraceReady."""
+        self._ask(lambda reader: TraceReady(name, reader.trace(name), *reader.trajectory(name)))
+
+    def ask_step(self, step: int) -> None:
+        """Ask for the transitions of a step; answered by StepReady."""
+        self._ask(lambda reader: StepReady(step, reader.transitions_of_step(step)))
+
+    def next_job(self) -> None:
+        """Show the next job of the directory."""
+
+        def choose(reader: TraceReader) -> Message:
+            snapshot = reader.snapshot()
+            jobs = snapshot.jobs
+            if jobs:
+                at = jobs.index(snapshot.job) if snapshot.job in jobs else -1
+                reader.selected_job = jobs[(at + 1) % len(jobs)]
+            return SnapshotReady(reader.snapshot())
+
+        self._ask(choose)
+
+    def _ask(self, question: Question) -> None:
+        self._questions.append(question)
+        self._wake.set()
+
+    def _run(self) -> None:
+        shown, next_snapshot, next_save = None, 0.0, time.monotonic() + SAVE_S
+        while not self._stop:
+            complete = self._reader.poll(READ_S)
+            while self._questions and not self._stop:
+                self._post(self._questions.popleft()(self._reader))
+            now = time.monotonic()
+            state = self._state()
+            if now >= next_snapshot and (state != shown or now >= next_snapshot + 1.0):
+                snapshot = self._reader.snapshot()
+                took = time.monotonic() - now
+                shown, next_snapshot = state, now + took * (1.0 + SNAPSHOT_SHARE)
+                self._post(SnapshotReady(snapshot))
+            if now >= next_save:
+                self._reader.save()
+                next_save = now + SAVE_S
+            if complete:
+                self._wake.wait(POLL_S)
+            self._wake.clear()
+        self._reader.save()
+
+    def _state(self) -> tuple[object, ...]:
+        reader = self._reader
+        return (
+            reader.store.num_rows,
+            len(reader.progress.kind),
+            reader.progress.newest_ms,
+            len(reader.trajectories),
+            reader.complete,
+            reader.selected_job,
+        )
