@@ -83,7 +83,7 @@ class FlowPage(VerticalScroll, can_focus=False):
 
     def focus_first(self) -> None:
         """Put the focus where keys are useful."""
-        self.query_one("#flow-transitions", RowTable).focus()
+        self.query_one("#flow-transitions", RowTable).take_focus()
 
     def show(self, snapshot: Snapshot) -> None:
         """Show new figures."""
@@ -96,7 +96,7 @@ class FlowPage(VerticalScroll, can_focus=False):
         self._draw()
         table = self.query_one("#flow-transitions", RowTable)
         table.select_key(transition or FIRST_TRANSITION)
-        table.focus()
+        table.take_focus()
 
     def show_step(self, step: int, transitions: Mapping[str, Distribution]) -> None:
         """Figures of the chosen step."""
@@ -132,7 +132,7 @@ class FlowPage(VerticalScroll, can_focus=False):
         event.stop()
         key = event.row_key.value or ""
         if event.data_table.id == "flow-transitions":
-            self.query_one("#flow-slowest", RowTable).focus()
+            self.query_one("#flow-slowest", RowTable).take_focus()
         elif event.data_table.id in ("flow-slowest", "flow-stuck"):
             self.post_message(OpenTrace(key))
 

@@ -36,7 +36,7 @@ class HealthPage(VerticalScroll, can_focus=False):
 
     def focus_first(self) -> None:
         """Put the focus where keys are useful."""
-        self.query_one("#health-counters", RowTable).focus()
+        self.query_one("#health-counters", RowTable).take_focus()
 
     def show(self, snapshot: Snapshot) -> None:
         """Show new figures."""

@@ -73,7 +73,7 @@ class ProgressPage(VerticalScroll, can_focus=False):
 
     def focus_first(self) -> None:
         """Put the focus where keys are useful."""
-        self.query_one("#progress-steps", RowTable).focus()
+        self.query_one("#progress-steps", RowTable).take_focus()
 
     def show(self, snapshot: Snapshot) -> None:
         """Show new figures."""
@@ -92,7 +92,7 @@ class ProgressPage(VerticalScroll, can_focus=False):
             self._step = int(key)
             self._draw()
             stages = self.query_one("#progress-stages", RowTable)
-            stages.focus()
+            stages.take_focus()
             stages.select_key(self._longest_stage() or "")
             self.scroll_home(animate=False)
         elif self._snapshot is not None:

@@ -55,6 +55,10 @@ class RowTable(DataTable[Text]):
             self.move_cursor(row=keys.index(key), animate=False)
             self.scroll_to(y=scroll, animate=False)
 
+    def take_focus(self) -> None:
+        """Receive the next key; `focus` would do so only after the messages that wait."""
+        self.screen.set_focus(self)
+
     def select_key(self, key: str) -> None:
         """Put the cursor on a row."""
         keys = [name for name, _ in self._shown or ()]

@@ -18,7 +18,7 @@ from unilab_core.telemetry.rl_trace.document import document
 from unilab_core.telemetry.rl_trace.formats import PROGRESS_DIR, SAMPLE_DIR, TRAJECTORY_DIR
 from unilab_core.telemetry.rl_trace.reader import ReaderSettings, Snapshot, TraceReader
 from unilab_core.telemetry.rl_trace.state_file import state_path
-from unilab_monitor.pages.trace_pages import TracePages
+from unilab_monitor.pages.trace_pages import TracePages, page_names
 
 EXIT_OK, EXIT_NOTHING = 0, 6
 THEME = Theme(
@@ -45,6 +45,11 @@ class TraceApp(App[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("q", "quit", "quit"),
         Binding("ctrl+c", "quit", show=False),
+        # Also while nothing has the focus.
+        *(
+            Binding(str(place), f"page({name!r})", show=False)
+            for place, name in enumerate(page_names(), 1)
+        ),
     ]
 
     def __init__(self, root: Path, settings: ReaderSettings | None = None) -> None:
@@ -61,6 +66,10 @@ class TraceApp(App[None]):
         """Colours."""
         self.register_theme(THEME)
         self.theme = THEME.name
+
+    def action_page(self, name: str) -> None:
+        """Show a page."""
+        self.query_one(TracePages).action_page(name)
 
 
 def run_trace_app(path: Path, settings: ReaderSettings | None = None) -> int:

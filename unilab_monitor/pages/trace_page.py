@@ -84,7 +84,7 @@ class TracePage(VerticalScroll, can_focus=False):
 
     def focus_first(self) -> None:
         """Put the focus where keys are useful."""
-        self.query_one("#trace-events", RowTable).focus()
+        self.query_one("#trace-events", RowTable).take_focus()
 
     def show(self, snapshot: Snapshot) -> None:
         """Show new figures."""
@@ -153,7 +153,7 @@ class TracePage(VerticalScroll, can_focus=False):
     def _edit(self, selector: str) -> None:
         line = self.query_one(selector, Input)
         line.display = True
-        line.focus()
+        self.screen.set_focus(line)
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Filter as one types."""
@@ -166,9 +166,9 @@ class TracePage(VerticalScroll, can_focus=False):
         event.stop()
         if event.input.id == "trace-id" and event.value.strip():
             self.post_message(OpenTrace(event.value.strip()))
-            self.query_one("#trace-events", RowTable).focus()
+            self.query_one("#trace-events", RowTable).take_focus()
         elif event.input.id == "trace-filter":
-            self.query_one("#trace-events", RowTable).focus()
+            self.query_one("#trace-events", RowTable).take_focus()
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
         """Drill down."""
@@ -229,7 +229,8 @@ class TracePage(VerticalScroll, can_focus=False):
             for place, event in enumerate(trace.events)
             if not wanted or wanted in _searched(event)
         ]
-        note = f"{len(found):,} of {len(trace.events):,}; italic: of the prompt or of everything; /: filter"
+        note = f"{len(found):,} of {len(trace.events):,}, /: filter"
+        note += "; italic: of the prompt or of everything"
         if trace.num_left_out:
             note += f"; {trace.num_left_out:,} more not read"
         self.query_one("#trace-events-title", Static).update(title("Events", note))

@@ -106,6 +106,11 @@ class TracePages(Vertical):
         if self._trail:
             self._go(self._trail.pop(), remember=False)
 
+    def on_tabbed_content_tab_activated(self, event: TabbedContent.TabActivated) -> None:
+        """After a click on a tab the focus is elsewhere still."""
+        event.stop()
+        self._focus(self._active())
+
     def on_snapshot_ready(self, message: SnapshotReady) -> None:
         """New figures for all pages."""
         message.stop()
@@ -113,7 +118,7 @@ class TracePages(Vertical):
             self._page(name).show(message.snapshot)
         if not self._has_figures:
             self._has_figures = True
-            self.call_after_refresh(self._page(self._active()).focus_first)
+            self._page(self._active()).focus_first()
         flow = self._flow
         if flow.step is not None:
             self._feed.ask_step(flow.step)
@@ -161,7 +166,13 @@ class TracePages(Vertical):
             self._trail.append(here)
             del self._trail[:-20]
         self.query_one(TabbedContent).active = name
-        self.call_after_refresh(self._page(name).focus_first)
+        self._focus(name)
+
+    def _focus(self, name: str) -> None:
+        """Give the page the focus, unless something in it has it."""
+        page, focused = self._page(name), self.screen.focused
+        if focused is None or page not in focused.ancestors:
+            page.focus_first()
 
     def _active(self) -> str:
         return self.query_one(TabbedContent).active or "progress"

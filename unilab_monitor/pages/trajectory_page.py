@@ -72,7 +72,7 @@ class TrajectoryPage(VerticalScroll, can_focus=False):
     def focus_first(self) -> None:
         """Put the focus where keys are useful."""
         wanted = "#trajectory-turns" if self._view is not None else "#trajectory-list"
-        self.query_one(wanted, RowTable).focus()
+        self.query_one(wanted, RowTable).take_focus()
 
     def show(self, snapshot: Snapshot) -> None:
         """Show new figures."""
@@ -110,7 +110,7 @@ class TrajectoryPage(VerticalScroll, can_focus=False):
         if fresh and view is not None and self.display:
             table = self.query_one("#trajectory-turns", RowTable)
             table.select_key(str(self._turn))
-            table.focus()
+            table.take_focus()
             self.scroll_home(animate=False)
 
     def on_resize(self) -> None:
@@ -132,7 +132,7 @@ class TrajectoryPage(VerticalScroll, can_focus=False):
 
     def action_list(self) -> None:
         """Go to the list."""
-        self.query_one("#trajectory-list", RowTable).focus()
+        self.query_one("#trajectory-list", RowTable).take_focus()
 
     def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
         """The texts follow the cursor."""
