@@ -14,7 +14,7 @@ from unilab_core.telemetry.rl_trace.flow_figures import (
     Distribution,
     FlowFigures,
 )
-from unilab_core.telemetry.rl_trace.reader import Snapshot
+from unilab_core.telemetry.rl_trace.snapshot import Snapshot
 from unilab_core.telemetry.rl_trace.step_figures import StepFigures
 from unilab_monitor.pages.foreign_text import literal
 from unilab_monitor.pages.health_page import missing_hint

@@ -9,7 +9,7 @@ from textual.containers import VerticalScroll
 from textual.widgets import Static
 
 from unilab_core.telemetry.rl_trace.damage import DAMAGE_MEANING
-from unilab_core.telemetry.rl_trace.reader import Snapshot
+from unilab_core.telemetry.rl_trace.snapshot import Snapshot
 from unilab_monitor.pages.foreign_text import literal
 from unilab_monitor.pages.row_table import RowTable
 from unilab_monitor.pages.strokes import cell, number, style_of, title

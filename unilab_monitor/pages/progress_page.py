@@ -11,7 +11,7 @@ from textual.widgets import DataTable, Static
 
 from unilab_core.telemetry.plain import format_duration
 from unilab_core.telemetry.rl_trace.progress_figures import ProgressFigures, StageRun, StepRun
-from unilab_core.telemetry.rl_trace.reader import Snapshot
+from unilab_core.telemetry.rl_trace.snapshot import Snapshot
 from unilab_core.telemetry.rl_trace.step_figures import StepFigures
 from unilab_monitor.pages.foreign_text import literal
 from unilab_monitor.pages.health_page import missing_hint

@@ -16,7 +16,8 @@ from textual.widgets import Footer
 from unilab_core.telemetry.plain import format_count, format_duration, sanitize
 from unilab_core.telemetry.rl_trace.document import document
 from unilab_core.telemetry.rl_trace.formats import PROGRESS_DIR, SAMPLE_DIR, TRAJECTORY_DIR
-from unilab_core.telemetry.rl_trace.reader import ReaderSettings, Snapshot, TraceReader
+from unilab_core.telemetry.rl_trace.reader import ReaderSettings, TraceReader
+from unilab_core.telemetry.rl_trace.snapshot import Snapshot
 from unilab_core.telemetry.rl_trace.state_file import state_path
 from unilab_monitor.pages.trace_pages import TracePages, page_names
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from textual.message import Message
 
 from unilab_core.telemetry.rl_trace.flow_figures import Distribution
-from unilab_core.telemetry.rl_trace.reader import Snapshot
+from unilab_core.telemetry.rl_trace.snapshot import Snapshot
 from unilab_core.telemetry.rl_trace.trace_view import TraceView
 from unilab_core.telemetry.rl_trace.trajectory_view import TrajectoryView
 

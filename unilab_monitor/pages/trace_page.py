@@ -13,7 +13,7 @@ from textual.containers import VerticalScroll
 from textual.events import DescendantBlur
 from textual.widgets import DataTable, Input, Static
 
-from unilab_core.telemetry.rl_trace.reader import Snapshot
+from unilab_core.telemetry.rl_trace.snapshot import Snapshot
 from unilab_core.telemetry.rl_trace.trace_view import TraceEvent, TraceView
 from unilab_core.telemetry.rl_trace.trajectory_view import TrajectoryView
 from unilab_monitor.pages.foreign_text import literal
@@ -303,7 +303,7 @@ def _waterfall(trace: TraceView, view: TrajectoryView | None, width: int) -> Tex
     ]
     marks = [ms for _, ms in times]
     low, high = (min(marks), max(marks)) if marks else (0, 0)
-    size = max(width - 44, 10)
+    size = max(width - 45, 10)
     for (name, start), (other, end) in pairwise(times):
         label = f"{_CHAIN_NAMES[name]} → {_CHAIN_NAMES[other]}"
         _lane(text, label, (end - start) / 1000.0)
@@ -330,5 +330,5 @@ def _waterfall(trace: TraceView, view: TrajectoryView | None, width: int) -> Tex
 
 
 def _lane(text: Text, label: str, length_s: float) -> None:
-    text.append("\n").append(label[:33].ljust(34), style_of("label"))
+    text.append("\n").append(label[:34].ljust(35), style_of("label"))
     text.append(f"{short_seconds(length_s):>9} ", style_of("value"))

@@ -11,7 +11,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.widgets import DataTable, Static
 
-from unilab_core.telemetry.rl_trace.reader import Snapshot
+from unilab_core.telemetry.rl_trace.snapshot import Snapshot
 from unilab_core.telemetry.rl_trace.trajectory_index import TrajectoryRow
 from unilab_core.telemetry.rl_trace.trajectory_view import TrajectoryView, TurnView
 from unilab_monitor.pages.foreign_text import literal, literal_block

@@ -111,6 +111,7 @@ def test_the_way_from_a_step_to_a_turn_works_by_keyboard(demo):
     run(session())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [80, 100, 120, 160])
 def test_every_page_draws_at_every_width(demo, width):
     async def session():
@@ -229,6 +230,7 @@ def hostile_directory(root):
     (root / f"{HOSTILE.replace('/', '-')}").write_text("")
 
 
+@pytest.mark.slow
 def test_hostile_text_is_literal_and_harmless_on_every_page(tmp_path):
     hostile_directory(tmp_path)
 

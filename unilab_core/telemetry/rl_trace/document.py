@@ -7,7 +7,7 @@ from typing import Any
 
 from unilab_core.telemetry.rl_trace.flow_figures import Distribution, FlowFigures
 from unilab_core.telemetry.rl_trace.progress_figures import ProgressFigures, StageRun
-from unilab_core.telemetry.rl_trace.reader import Snapshot
+from unilab_core.telemetry.rl_trace.snapshot import Snapshot
 from unilab_core.telemetry.rl_trace.step_figures import StepFigures
 
 

@@ -97,6 +97,17 @@ class _Piece:
     """Lines without carriage return, NUL or a second row [L]."""
 
 
+@dataclass(slots=True)
+class _Clean:
+    """Which lines are clean, and what was found out about those on the way."""
+
+    mask: NDArray[np.bool_]
+    subjects: NDArray[np.uint64]
+    """Hashes of the rows up to the status column."""
+    codes: Ints
+    status: NDArray[np.int8]
+
+
 class ShardParser:
     """Parser of one sample-flow file; keeps what the next line depends on."""
 
@@ -132,7 +143,8 @@ class ShardParser:
             start = int(piece.starts[first])
             self._line(piece.data[start : int(piece.ends[first])], offset + start)
             return first + 1
-        clean, subjects, codes = self._clean(piece, first)
+        found = self._clean(piece, first)
+        clean = found.mask
         before, num_jobs = first, len(self._jobs)
         for place in (np.flatnonzero(~clean) + first).tolist():
             if place > before:
@@ -141,19 +153,15 @@ class ShardParser:
             self._line(piece.data[start:end], offset + start)
             before = place + 1
             if len(self._jobs) != num_jobs and len(self._jobs) <= MAX_JOBS_PER_FILE:
-                kept = np.flatnonzero(clean[: before - first])
-                self._bulk(piece, kept + first, subjects[kept], codes[kept], offset)
+                self._bulk(piece, found, np.flatnonzero(clean[: before - first]), first, offset)
                 return before
         if before < len(piece.starts):
             self._row_seen()
-        kept = np.flatnonzero(clean)
-        self._bulk(piece, kept + first, subjects[kept], codes[kept], offset)
+        self._bulk(piece, found, np.flatnonzero(clean), first, offset)
         return len(piece.starts)
 
-    def _clean(
-        self, piece: _Piece, first: int
-    ) -> tuple[NDArray[np.bool_], NDArray[np.uint64], Ints]:
-        """Which lines from `first` on are clean, their subjects' hashes and codes."""
+    def _clean(self, piece: _Piece, first: int) -> _Clean:
+        """Which lines from `first` on are clean."""
         buffer, starts, commas = piece.buffer, piece.starts[first:], piece.commas[first:]
         clean = piece.wide[first:] & piece.plain[first:]
         known = np.zeros(len(starts), dtype=bool)
@@ -168,13 +176,15 @@ class ShardParser:
         digits = _rows(buffer, commas[at, 3] + 1, _MS_DIGITS) - np.uint8(48)
         clean[at] = (digits < 10).all(axis=1)
         at = np.flatnonzero(clean)
-        clean[at] = _statuses(buffer, commas[at]) >= 0
+        status = np.full(len(clean), -1, dtype=np.int8)
+        status[at] = _statuses(buffer, commas[at])
+        clean &= status >= 0
         at = np.flatnonzero(clean)
         codes = np.full(len(clean), BAD_CODE, dtype=np.int64)
         subjects = np.zeros(len(clean), dtype=np.uint64)
         subjects[at] = hash_spans(buffer, starts[at], commas[at, 2] - starts[at])
         codes[at] = self._codes(piece, at + first, subjects[at])
-        return clean & (codes != BAD_CODE), subjects, codes
+        return _Clean(clean & (codes != BAD_CODE), subjects, codes, status)
 
     def _codes(self, piece: _Piece, lines: Ints, hashes: NDArray[np.uint64]) -> Ints:
         """Subject codes of lines that are clean but for, perhaps, their sample id [n]."""
@@ -188,17 +198,11 @@ class ShardParser:
             codes[place] = self._ids.code(int(distinct[place]), self._jobs[job], sample_id)
         return np.array(codes, dtype=np.int64)[back]
 
-    def _bulk(
-        self,
-        piece: _Piece,
-        lines: Ints,
-        subjects: NDArray[np.uint64],
-        codes: Ints,
-        offset: int,
-    ) -> None:
-        """Add clean lines to the batch."""
-        if not len(lines):
+    def _bulk(self, piece: _Piece, found: _Clean, kept: Ints, first: int, offset: int) -> None:
+        """Add clean lines (`kept` of `found`, which begins at line `first`) to the batch."""
+        if not len(kept):
             return
+        lines = kept + first
         buffer, starts, commas = piece.buffer, piece.starts[lines], piece.commas[lines]
         begin, length = commas[:, 4] + 1, piece.ends[lines] - commas[:, 4] - 1
         hashes = hash_spans(buffer, begin, length)
@@ -211,13 +215,13 @@ class ShardParser:
             contents[place] = self._ids.content(int(distinct[place]), text)
         digits = _rows(buffer, commas[:, 3] + 1, _MS_DIGITS) - np.uint8(48)
         unix_ms = digits.astype(np.int64) @ _POWERS
-        status = _statuses(buffer, commas)
+        status = found.status[kept]
         self._batch.add(
-            codes,
+            found.codes[kept],
             unix_ms + self._offset_ms,
             np.array(contents, dtype=np.int64)[back],
             status,
-            _identities(subjects, hashes, unix_ms, status),
+            _identities(found.subjects[kept], hashes, unix_ms, status),
             self._base + offset + starts,
         )
 

@@ -17,7 +17,6 @@ from unilab_core.telemetry.rl_trace import formats
 from unilab_core.telemetry.rl_trace.damage import Damage, total
 from unilab_core.telemetry.rl_trace.flow_figures import (
     Distribution,
-    FlowFigures,
     flow_figures,
     transition_figures,
 )
@@ -26,14 +25,12 @@ from unilab_core.telemetry.rl_trace.flow_store import FlowStore, Limits
 from unilab_core.telemetry.rl_trace.flow_table import flow_table
 from unilab_core.telemetry.rl_trace.flow_waste import FlowSettings
 from unilab_core.telemetry.rl_trace.progress_figures import (
-    ProgressFigures,
     progress_figures,
-    recent_tasks,
 )
 from unilab_core.telemetry.rl_trace.progress_fold import ProgressFold
 from unilab_core.telemetry.rl_trace.progress_store import ProgressStore
-from unilab_core.telemetry.rl_trace.progress_times import Anchors
-from unilab_core.telemetry.rl_trace.stage_aliases import Milestone, StageAliases, load_aliases
+from unilab_core.telemetry.rl_trace.snapshot import Snapshot, anchors_of, choose_job, job_name
+from unilab_core.telemetry.rl_trace.stage_aliases import StageAliases, load_aliases
 from unilab_core.telemetry.rl_trace.state_file import (
     MAX_ARRIVALS,
     FileState,
@@ -41,9 +38,9 @@ from unilab_core.telemetry.rl_trace.state_file import (
     save_state,
 )
 from unilab_core.telemetry.rl_trace.step_figures import (
-    StepFigures,
-    step_figures,
+    consumed_by_step,
     trainer_idle_pct,
+    with_windows,
 )
 from unilab_core.telemetry.rl_trace.tails import (
     Folder,
@@ -53,15 +50,13 @@ from unilab_core.telemetry.rl_trace.tails import (
     read_lines,
 )
 from unilab_core.telemetry.rl_trace.trace_view import TraceView, trace_view
-from unilab_core.telemetry.rl_trace.trajectory_index import TrajectoryIndex, TrajectoryRow
+from unilab_core.telemetry.rl_trace.trajectory_index import TrajectoryIndex
 from unilab_core.telemetry.rl_trace.trajectory_view import TrajectoryView
 
 CHUNK_BYTES = 1024 * 1024
 FLUSH_ROWS = 50_000
 LIVE_S = 600.0
 """A run whose newest event is older is taken as ended."""
-FEW_ROWS = 16
-"""A job with fewer rows is not shown while another has many: its id may be a torn one."""
 
 LISTED_TRAJECTORIES = 200
 
@@ -84,37 +79,6 @@ class ReaderSettings:
     ended: bool | None = None
     """Whether the run has ended; None: judged by its files."""
     limits: Limits = field(default_factory=Limits)
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """All figures at one time."""
-
-    root: Path
-    now_ms: int
-    running: bool
-    job: str | None
-    jobs: tuple[str, ...]
-    complete: bool
-    """Everything on disk has been read."""
-    read_bytes: int
-    total_bytes: int
-    num_rows: int
-    progress: ProgressFigures
-    flow: FlowFigures
-    steps: tuple[StepFigures, ...]
-    trainer_idle_pct: float | None
-    num_trajectories: int
-    num_with_flow: int
-    damage: Damage
-    pending_bytes: int
-    """Unfinished last lines."""
-    ignored: tuple[str, ...]
-    missing_folders: tuple[str, ...]
-    last_event_ms: int | None
-    damaged_files: tuple[tuple[str, Damage], ...]
-    slow_trajectories: tuple[TrajectoryRow, ...]
-    """Summaries of the longest trajectories of the trajectory files."""
 
 
 class TraceReader:
@@ -342,12 +306,12 @@ class TraceReader:
             ),
             table,
         )
-        rows = step_figures(table, ())
-        anchors = self._anchors(job_number, rows, span)
+        rows = consumed_by_step(table)
+        anchors = anchors_of(self.store, self.progress, job_number, rows)
         progress = progress_figures(
             self.progress, self._fold, anchors, now_ms=now_ms, running=running
         )
-        steps = step_figures(table, progress.history)
+        steps = with_windows(rows, progress.history)
         self._match_trajectories(job_number)
         tails = list(self._tails())
         if ended:
@@ -359,7 +323,7 @@ class TraceReader:
             root=self.root,
             now_ms=now_ms,
             running=running,
-            job=self._job_name(job_number),
+            job=job_name(self.store, job_number),
             jobs=tuple(sorted(name.decode("utf-8", "replace") for name in self.store.ids.jobs)),
             complete=self.complete,
             read_bytes=sum(tail.pos for tail in tails),
@@ -393,24 +357,7 @@ class TraceReader:
         return now_ms - newest <= LIVE_S * 1000.0, quiet and ended is None
 
     def _job(self) -> int | None:
-        """The selected job, else the one with the newest event among those with enough rows."""
-        store = self.store
-        names = {number: name for name, number in store.ids.jobs.items()}
-        if self.selected_job is not None:
-            for number, name in names.items():
-                if name.decode("utf-8", "replace") == self.selected_job:
-                    return number
-        most = max(store.job_rows.values(), default=0)
-        enough = [n for n, rows in store.job_rows.items() if rows >= FEW_ROWS or rows * 10 >= most]
-        if not enough:
-            return min(names, default=None)
-        return max(enough, key=lambda number: (store.job_span[number][1], names[number]))
-
-    def _job_name(self, job: int) -> str | None:
-        for name, number in self.store.ids.jobs.items():
-            if number == job:
-                return name.decode("utf-8", "replace")
-        return None
+        return choose_job(self.store, self.selected_job)
 
     def _group_sizes(self, job: int) -> dict[int, int]:
         if job < 0:
@@ -418,28 +365,6 @@ class TraceReader:
         find = self.store.ids.find_uid
         found = ((find(job, uid), n) for uid, n in self.trajectories.group_sizes.items())
         return {uid: size for uid, size in found if uid >= 0}
-
-    def _anchors(
-        self, job: int, rows: tuple[StepFigures, ...], span: tuple[int, int] | None
-    ) -> Anchors:
-        sync_ends: dict[int, int] = {}
-        for unix_ms, version in sorted(self.store.syncs.get(job, ())):
-            sync_ends.setdefault(version, unix_ms)
-        rewards = {}
-        tasks = recent_tasks(self.progress)
-        codes = self.store.ids.find(job, [f"{uid}/{index}" for uid, index in tasks])
-        for (uid, index), code in zip(tasks, codes, strict=True):
-            if code >= 0 and code < len(self.store.milestones):
-                unix_ms = int(self.store.milestones[code, Milestone.REWARD])
-                if unix_ms < 2**62:
-                    rewards[uid, index] = unix_ms
-        return Anchors(
-            step_starts=self.store.step_starts.get(job, {}),
-            update_ends={row.step: row.trained_ms for row in rows if row.trained_ms is not None},
-            sync_ends=sync_ends,
-            rewards=rewards,
-            span=span,
-        )
 
     def _match_trajectories(self, job: int) -> None:
         index = self.trajectories

@@ -13,6 +13,9 @@ import numpy as np
 from unilab_core.telemetry.rl_trace.flow_table import Floats, FlowTable, durations
 from unilab_core.telemetry.rl_trace.progress_figures import StepRun
 
+_MS_BITS = 42
+"""Durations are below 2^42 ms (139 years)."""
+
 
 @dataclass(frozen=True, slots=True)
 class StepFigures:
@@ -39,19 +42,16 @@ class StepFigures:
     """Trainer idle before this step; above 0 it waits for data."""
 
 
-def step_figures(table: FlowTable, history: tuple[StepRun, ...]) -> tuple[StepFigures, ...]:
-    """Rows in order of the step number."""
+def with_windows(rows: list[StepFigures], history: tuple[StepRun, ...]) -> tuple[StepFigures, ...]:
+    """Rows of `consumed_by_step` with the windows of the progress lines, by step number."""
     runs = {run.step: run for run in history}
-    rows = _from_flow(table)
     known = {row.step for row in rows}
     empty = (None,) * 6
-    rows += [StepFigures(step, 0, 0, *empty) for step in runs if step not in known]
-    rows.sort(key=lambda row: row.step)
+    added = [StepFigures(step, 0, 0, *empty) for step in runs if step not in known]
     result, before = [], None
-    for row in rows:
-        row = _with_windows(row, runs, before)
-        result.append(row)
-        before = row
+    for row in sorted((*rows, *added), key=lambda row: row.step):
+        before = _with_windows(row, runs, before)
+        result.append(before)
     return tuple(result)
 
 
@@ -68,7 +68,8 @@ def trainer_idle_pct(rows: tuple[StepFigures, ...], history: tuple[StepRun, ...]
     return 100.0 * idle * 1000.0 / (max(ends) - min(starts))
 
 
-def _from_flow(table: FlowTable) -> list[StepFigures]:
+def consumed_by_step(table: FlowTable) -> list[StepFigures]:
+    """One row per step that consumed trajectories; windows are not filled in."""
     step = np.where(np.isnan(table.trained_step), table.sampled_step, table.trained_step)
     rows = np.flatnonzero(~np.isnan(step))
     if not len(rows):
@@ -143,10 +144,11 @@ def _whole(values: Floats) -> list[int | None]:
 def _group_median_s(ms: Floats, group: np.ndarray, num_groups: int) -> list[float | None]:
     """Median of the values of each group, None for a group without any."""
     keep = ~np.isnan(ms)
-    ms, group = ms[keep], group[keep]
-    order = np.lexsort((ms, group))
-    ms = ms[order]
-    counts = np.bincount(group, minlength=num_groups)
+    # Whole milliseconds below the group number: one plain sort orders both.
+    keys = (group[keep].astype(np.int64) << _MS_BITS) + ms[keep].astype(np.int64)
+    keys.sort()
+    ms = (keys & ((1 << _MS_BITS) - 1)).astype(np.float64)
+    counts = np.bincount(keys >> _MS_BITS, minlength=num_groups)
     starts = np.cumsum(counts) - counts
     result: list[float | None] = []
     for start, count in zip(starts.tolist(), counts.tolist(), strict=True):
