@@ -71,7 +71,7 @@ def test_a_continuation_ends_after_64_lines_or_16_kib(trace):
 
 def test_a_broken_row_of_a_known_job_is_malformed(trace):
     trace.write(
-        a_pid1=f"{H}detail=ok\nj,sample,u1/0,RUNN\nj,sample,noslash,RUNNING,1787215030000,x\n"
+        a_pid1=f"{H}detail=ok\nj,sample,u1/0,RUNNI\nj,sample,noslash,RUNNING,1787215030000,x\n"
     )
     health = trace.figures()["health"]
     assert (health["malformed"], health["continuation"]) == (2, 0)
