@@ -47,7 +47,8 @@ bench: $(STAMP) ## the short benchmarks: collector, slot, startup
 	@for name in collector slot startup; do $(BIN)/unilab-bench $$name || exit 1; done
 
 docs: $(STAMP) ## regenerate the tables that come from code (metrics, segment layouts)
-	@$(BIN)/python -m unilab_core.telemetry.render_docs && $(BIN)/python -m unilab_ipc.segments
+	@$(BIN)/python -m unilab_core.telemetry.render_docs
+	@$(BIN)/python -c 'from pathlib import Path; from unilab_ipc.segments import render; Path("docs/segments.md").write_text("# Shared-memory segments\n\n" + render())'
 
 build: $(STAMP) ## wheel and sdist in dist/
 	@$(BIN)/python -m pip install --quiet build && $(BIN)/python -m build

@@ -63,15 +63,13 @@ class EpisodeStats:
                 self._terminations[key] = self._terminations.get(key, 0) + count
                 self._terminations_total[key] = self._terminations_total.get(key, 0) + count
 
-    def episodes(self) -> dict[str, float | int | None]:
-        """Cumulative completions and time-outs, and the means over the last 100 episodes."""
-        has_episodes = bool(self._returns)
-        return {
-            "completed": self.completed,
-            "timeouts": self.timeouts,
-            "mean_return": float(np.mean(self._returns)) if has_episodes else None,
-            "mean_length": float(np.mean(self._lengths)) if has_episodes else None,
-        }
+    def mean_return(self) -> float | None:
+        """Mean return of the last 100 episodes; None before the first has ended."""
+        return sum(self._returns) / len(self._returns) if self._returns else None
+
+    def mean_length(self) -> float | None:
+        """Mean length of the last 100 episodes, in environment steps; None before the first."""
+        return sum(self._lengths) / len(self._lengths) if self._lengths else None
 
     def take_terms(self) -> tuple[dict[str, float], dict[str, int], dict[str, int]]:
         """Reward-term means and termination counts since the last call, and the running totals."""

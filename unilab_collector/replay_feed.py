@@ -16,7 +16,8 @@ import numpy as np
 from unilab_core.contracts import EnvSpec, StepResult
 from unilab_core.run.failures import NonFiniteError
 from unilab_ipc.errors import Closed
-from unilab_ipc.replay_ingress import IngressProducer
+from unilab_ipc.replay_ingress import TransitionSlot
+from unilab_ipc.slot_ring import SlotProducer
 from unilab_ipc.waiting import Waiter
 
 
@@ -27,7 +28,9 @@ class ReplayFeed:
     because the environment overwrites its arrays in ``step``.
     """
 
-    def __init__(self, producer: IngressProducer, spec: EnvSpec, waiter: Waiter) -> None:
+    def __init__(
+        self, producer: SlotProducer[TransitionSlot], spec: EnvSpec, waiter: Waiter
+    ) -> None:
         self._producer = producer
         self._waiter = waiter
         num_envs = spec.num_envs
@@ -59,7 +62,7 @@ class ReplayFeed:
             ("observation", self._next_obs),
             ("critic observation", self._next_critic_obs),
         ):
-            _require_finite(source, rows, tick)
+            require_finite(source, rows, tick)
 
     def write(self, actions: np.ndarray, result: StepResult) -> None:
         """Copy the tick into the next free slot; wait for room while the learner lives.
@@ -82,7 +85,7 @@ class ReplayFeed:
         self._producer.commit()
         self.ticks += 1
 
-    def _wait_for_room(self) -> object:
+    def _wait_for_room(self) -> TransitionSlot:
         start_ns = time.monotonic_ns()
         try:
             # Bounded by the learner's life and the stop request: the supervisor, not this wait,
@@ -96,7 +99,8 @@ class ReplayFeed:
         return slot
 
 
-def _require_finite(source: str, rows: np.ndarray, tick: int) -> None:
+def require_finite(source: str, rows: np.ndarray, tick: int, ids: np.ndarray | None = None) -> None:
+    """Raise NonFiniteError naming the first bad environment; ``ids[k]`` is the one of row k."""
     # One reduction on the good path: a sum is finite only if every term is (float32 rows of
     # physical magnitude cannot overflow it).
     if np.isfinite(rows.sum()):
@@ -105,4 +109,6 @@ def _require_finite(source: str, rows: np.ndarray, tick: int) -> None:
     if not bad.any():
         return
     env = int(np.flatnonzero(bad.reshape(bad.shape[0], -1).any(axis=1))[0])
-    raise NonFiniteError(source=source, env=env, step=tick)
+    first = rows[env] if rows.ndim == 1 else rows[env][bad[env]][0]
+    owner = env if ids is None else int(ids[env])
+    raise NonFiniteError(source, owner, tick, "NaN" if np.isnan(first) else "inf")

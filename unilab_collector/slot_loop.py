@@ -1,4 +1,6 @@
-"""The vector tick over the inference slot: request, action, step, replay write, next request.
+"""The vector tick over the inference slot: request, action, step, write, next request.
+
+The transition goes into the replay ingress (SAC) or, with the next request, into the slot (PPO).
 
 The learner infers; this loop steps the environments while the learner updates. A response carries
 exactly one complete policy version, and ``closed`` in it ends the run after everything written
@@ -7,13 +9,15 @@ has been committed, so nothing is in flight afterwards.
 SYNC POINT pairs (the other ends are in the learner):
     request:  ``CollectorPort.publish``  -> ``LearnerPort.try_request``
     response: ``LearnerPort.respond``    -> ``CollectorPort.try_response``
-    row:      ``IngressProducer.commit`` -> ``IngressConsumer.try_acquire``
+    row:      ``SlotProducer.commit``    -> ``SlotConsumer.try_acquire``
 """
 
 from __future__ import annotations
 
 from unilab_collector.episode_stats import EpisodeStats
 from unilab_collector.replay_feed import ReplayFeed
+from unilab_collector.rollout_report import SlotRolloutReporter
+from unilab_collector.step_feed import StepFeed
 from unilab_collector.tick_report import (
     ACTION_WAIT,
     ENV_STEP,
@@ -24,8 +28,9 @@ from unilab_collector.tick_report import (
     TickReporter,
 )
 from unilab_core.contracts import Env, StepResult
+from unilab_core.run.failures import EnvError, RunError
 from unilab_ipc.heartbeat import RoleBeat
-from unilab_ipc.inference_slot import CollectorPort
+from unilab_ipc.inference_slot import CollectorPort, InferenceSlot
 from unilab_ipc.waiting import Waiter
 
 
@@ -36,20 +41,23 @@ class SlotLoop:
         self,
         *,
         env: Env,
+        slot: InferenceSlot,
         port: CollectorPort,
-        feed: ReplayFeed,
+        feed: ReplayFeed | StepFeed,
         stats: EpisodeStats,
-        reporter: TickReporter,
+        reporter: TickReporter | SlotRolloutReporter,
         waiter: Waiter,
         beat: RoleBeat,
     ) -> None:
         self._env = env
+        self._slot = slot
         self._port = port
         self._feed = feed
         self._stats = stats
         self._reporter = reporter
         self._waiter = waiter
         self._beat = beat
+        self._tick = -1
 
     def run(self) -> int:
         """Run to the learner's closing response; return the number of completed ticks.
@@ -60,7 +68,7 @@ class SlotLoop:
             EnvError, NonFiniteError: the environment failed.
         """
         timer = self._reporter.timer
-        result = self._env.reset()
+        result = self._reset()
         tick = 0
         timer.start_cycle()
         while True:
@@ -87,19 +95,24 @@ class SlotLoop:
             self._beat.counts(tick, self._env_steps)
             timer.start_cycle()
 
+    def seqs(self) -> dict[str, int]:
+        """Newest sequence numbers of this side, for the error report."""
+        return {"request_seq": self._tick, "ingress_seq": self._feed.ticks - 1}
+
     @property
     def _env_steps(self) -> int:
         return self._feed.ticks * self._env.spec.num_envs
 
     def _request(self, tick: int, result: StepResult) -> None:
         self._beat.phase("training/inference_request")
+        self._tick = tick
         self._feed.remember(result.obs, result.critic_obs)
         port = self._port
         port.obs[...] = result.obs
         port.critic_obs[...] = result.critic_obs
         port.done[...] = result.terminated | result.truncated
         port.publish(tick)  # SYNC POINT: request
-        self._reporter.note_flight(port.flight())
+        self._reporter.note_flight(self._slot.flight())
 
     def _await_action(self, tick: int) -> bool:
         self._beat.phase("training/learner_action_wait", awaits="learner")
@@ -109,6 +122,19 @@ class SlotLoop:
         self._beat.advance()
         return not response.closed
 
+    def _reset(self) -> StepResult:
+        try:
+            return self._env.reset()
+        except RunError:
+            raise
+        except Exception as error:
+            raise EnvError(f"reset: {type(error).__name__}: {error}") from error
+
     def _step(self) -> StepResult:
         self._beat.phase("training/env_step")
-        return self._env.step(self._port.actions)
+        try:
+            return self._env.step(self._port.actions)
+        except RunError:  # it names its owner already
+            raise
+        except Exception as error:  # terms are the user's code: whatever it raises
+            raise EnvError(f"step {self._tick}: {type(error).__name__}: {error}") from error

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 
 from unilab_collector.episode_stats import EpisodeStats
 from unilab_core.telemetry.phase_timer import NS_PER_MS, PhaseTimer
+from unilab_core.telemetry.records import CollectorReport
 from unilab_ipc.metric_queue import RingWriter
 
 REQUEST = "Perf/collector_inference_request_ms"
@@ -98,24 +99,24 @@ class TickReporter:
         rewards, terminations, totals = self._stats.take_terms()
         inference = {tag: self._gauges[name] for name, tag in INFERENCE_GAUGES.items()}
         inference |= {tag: self._maxima[name] for name, tag in INFERENCE_MAXIMA.items()}
-        accepted = self._ring.write(
-            {
-                "kind": "collector",
-                "rank": self._rank,
-                "t_ns": time.monotonic_ns(),
-                "tick": tick,
-                "env_steps": env_steps,
-                "timing": timing,
-                "cycle_ms": sum(phases.values()),
-                "wall_ms": self.timer.mean_wall_ms(),
-                "inference": inference,
-                "episodes": self._stats.episodes(),
-                "rewards": rewards,
-                "terminations": terminations,
-                "terminations_total": totals,
-            }
+        report = CollectorReport(
+            rank=self._rank,
+            t_ns=time.monotonic_ns(),
+            tick=tick,
+            env_steps=env_steps,
+            timing=timing,
+            cycle_ms=sum(phases.values()),
+            wall_ms=self.timer.mean_wall_ms(),
+            inference=inference,
+            episodes_completed=self._stats.completed,
+            timeouts=self._stats.timeouts,
+            mean_return=self._stats.mean_return(),
+            mean_length=self._stats.mean_length(),
+            rewards=rewards,
+            terminations=terminations,
+            terminations_total=totals,
         )
-        if accepted:
+        if self._ring.write(report.record()):
             self._maxima = dict.fromkeys(INFERENCE_MAXIMA, 0)
         self.timer.clear()
         self._step_ns = dict.fromkeys(STEP_DETAILS, 0)

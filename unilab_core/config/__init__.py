@@ -3,8 +3,12 @@
 errors.py      ConfigError and the "nearest name" wording
 strict.py      plain dict -> dataclass, with a one-line error that names key, got and expected
 algo.py        the `algo` section: what every algorithm has, and SacConfig
+on_policy.py   the `algo` section of PPO and APPO
+on_policy_preset.py  what their presets change beyond the keys
+algo_registry.py     which class holds which algorithm's section
 training.py    the `training` section
 env.py         the `env` section
+gym_env.py     the `env` section of gym: tasks
 hardware.py    the `hardware` section and the detection of a GPU (without torch)
 config.py      Config, config_from_dict: all four sections; what children read back
 compose.py     compose(): the order of the YAML files and overrides (needs hydra)

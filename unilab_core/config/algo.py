@@ -10,8 +10,10 @@ from typing import ClassVar, Literal
 ALGO_NAMES = ("ppo", "appo", "sac", "flashsac")
 """Names on the command line; each has a folder of the same name under conf/ once it is there."""
 
-NOT_YET_ALGOS = ("ppo", "appo", "flashsac")
+NOT_YET_ALGOS = ("flashsac",)
 """Declared, but their learners are not part of this version."""
+
+Overlap = Literal["never", "partly", "always"]
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -19,6 +21,8 @@ class AlgoConfig:
     """Keys that all algorithms share."""
 
     uses_replay: ClassVar[bool] = False
+    overlap: ClassVar[Overlap] = "partly"
+    """How much the work of the two roles overlaps in time."""
 
     algo: str
     """Name on the command line."""
@@ -124,10 +128,6 @@ class SacConfig(AlgoConfig):
             positive = widths >= 1 if isinstance(widths, int) else min(widths, default=0) >= 1
             require(positive, name, widths, "a width >= 1, or a list of such widths")
         require(self.v_min < self.v_max, "v_min", self.v_min, f"less than v_max = {self.v_max}")
-
-
-ALGO_CONFIGS: dict[str, type[AlgoConfig]] = {"sac": SacConfig}
-"""Section class of each algorithm that this version can train."""
 
 
 def require(holds: bool, name: str, got: object, expected: str) -> None:

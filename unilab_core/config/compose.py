@@ -11,6 +11,9 @@ Later layers win:
     7. conf/<algo>/preset/<preset>.yaml             only where such a file exists
     8. KEY=VALUE of the command line
 
+Tasks `gym:<id>` take task/gym/base.yaml, then task/gym_<id>/base.yaml where there is one, and both
+after layer 6: how small a task is does not depend on the machine.
+
 Hydra and omegaconf are imported inside `compose` alone: children, monitors and `--help` must not
 pay a third of a second for them.
 """
@@ -21,9 +24,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import unilab_core
-from unilab_core.config.algo import ALGO_CONFIGS, ALGO_NAMES, NOT_YET_ALGOS
+from unilab_core.config.algo import ALGO_NAMES, NOT_YET_ALGOS
+from unilab_core.config.algo_registry import ALGO_CONFIGS
 from unilab_core.config.config import Config, config_from_dict
 from unilab_core.config.errors import ConfigError, unknown_name
+from unilab_core.config.gym_env import SIM as GYM_SIM
+from unilab_core.config.gym_env import gym_id, is_gym_task
 from unilab_core.config.hardware import PROFILES, HardwareConfig, detect_profile
 from unilab_core.config.strict import declared_keys
 from unilab_core.config.training import TrainingConfig
@@ -35,6 +41,7 @@ if TYPE_CHECKING:
 
 SIM_NAMES = ("mujoco", "mjwarp")
 NOT_YET_SIMS = ("mjwarp",)
+GYM_FOLDER = "gym"
 _ROOT = "unilab_root"
 
 
@@ -71,6 +78,8 @@ def compose(
     from unilab_core.config.overrides import apply_overrides, last_value, parse_overrides
 
     folder = conf or conf_dir()
+    if is_gym_task(task):
+        sim = _gym_sim(task, sim)
     _check_names(folder, algo, task, sim)
     parsed = parse_overrides(overrides or [])
     environ = os.environ if environ is None else environ
@@ -93,8 +102,16 @@ def compose(
 
 
 def task_names(folder: Path, algo: str) -> list[str]:
-    """Tasks that `algo` has settings for."""
-    return sorted(path.parent.name for path in (folder / algo / "task").glob("*/base.yaml"))
+    """Tasks of our own that `algo` has settings for; `gym:<id>` is besides them."""
+    names = (path.parent.name for path in (folder / algo / "task").glob("*/base.yaml"))
+    return sorted(name for name in names if name.split("_")[0] != GYM_FOLDER)
+
+
+def _gym_sim(task: str, sim: str) -> str:
+    """These tasks bring their own physics; the flag's default means no choice was made."""
+    if sim not in (SIM_NAMES[0], GYM_SIM):
+        raise ConfigError(f"--sim {sim}: {task} runs on {GYM_SIM} only")
+    return GYM_SIM
 
 
 def _check_names(folder: Path, algo: str, task: str, sim: str) -> None:
@@ -104,6 +121,11 @@ def _check_names(folder: Path, algo: str, task: str, sim: str) -> None:
     if algo in NOT_YET_ALGOS or algo not in ALGO_CONFIGS:
         trainable = ", ".join(ALGO_CONFIGS)
         raise ConfigError(f"--algo {algo}: not part of this version yet; it trains {trainable}")
+    if is_gym_task(task):
+        gym_id(task)
+        if not (folder / algo / "task" / GYM_FOLDER / "base.yaml").is_file():
+            raise ConfigError(f"--task {task}: {algo} has no settings for gym tasks")
+        return
     if sim not in SIM_NAMES:
         raise unknown_name("physics backend", sim, SIM_NAMES)
     if sim in NOT_YET_SIMS:
@@ -128,18 +150,25 @@ def _layers(
     """Files of the layers 1 to 7, in order, as Hydra names them (no suffix)."""
     from unilab_core.config.overrides import last_value
 
+    machine = [f"hardware/{profile}", f"{algo}/hardware/{profile}"]
+    preset = last_value(overrides, "algo.preset", None)
+    named = isinstance(preset, str) and preset.isidentifier()
+    chosen = [f"{algo}/preset/{preset}"] if named else []
+
+    def existing(names: list[str]) -> list[str]:
+        return [name for name in names if (folder / f"{name}.yaml").is_file()]
+
+    if is_gym_task(task):
+        own = f"{algo}/task/{task.replace(':', '_')}/base"
+        base = f"{algo}/task/{GYM_FOLDER}/base"
+        return [f"{algo}/config", *existing(machine), base, *existing([own, *chosen])]
     at = f"{algo}/task/{task}"
     layers = [f"{algo}/config", f"{at}/base"]
     if last_value(overrides, "env.rewards_preset", "default") == "published":
         if not (folder / at / "published.yaml").is_file():
             raise ConfigError(f"env.rewards_preset=published: {task} has no published rewards")
         layers.append(f"{at}/published")
-    preset = last_value(overrides, "algo.preset", None)
-    optional = [f"{at}/{sim}", f"hardware/{profile}", f"{algo}/hardware/{profile}"]
-    if isinstance(preset, str) and preset.isidentifier():
-        optional.append(f"{algo}/preset/{preset}")
-    layers.extend(name for name in optional if (folder / f"{name}.yaml").is_file())
-    return layers
+    return [*layers, *existing([f"{at}/{sim}", *machine, *chosen])]
 
 
 def _compose_layers(folder: Path, layers: list[str]) -> "DictConfig":

@@ -7,9 +7,11 @@ hydra: `config_from_dict(json.load(...)["config"])`.
 from dataclasses import dataclass
 from typing import Any
 
-from unilab_core.config.algo import ALGO_CONFIGS, AlgoConfig
+from unilab_core.config.algo import AlgoConfig
+from unilab_core.config.algo_registry import ALGO_CONFIGS
 from unilab_core.config.env import EnvConfig
 from unilab_core.config.errors import ConfigError, unknown_name
+from unilab_core.config.gym_env import GymEnvConfig, is_gym_task
 from unilab_core.config.hardware import HardwareConfig
 from unilab_core.config.strict import dataclass_from_dict, describe, to_plain
 from unilab_core.config.training import TrainingConfig
@@ -25,8 +27,8 @@ class Config:
     """Algorithm: the class of the section tells which."""
     training: TrainingConfig
     """The run around it."""
-    env: EnvConfig
-    """Environment: physics, terms, randomisation."""
+    env: EnvConfig | GymEnvConfig
+    """Environment: physics, terms, randomisation; or what a foreign one can be told."""
     hardware: HardwareConfig
     """What the numbers were sized for."""
 
@@ -55,12 +57,14 @@ def config_from_dict(data: dict[str, Any]) -> Config:
     return Config(
         algo=dataclass_from_dict(ALGO_CONFIGS[name], data["algo"], "algo"),
         training=dataclass_from_dict(TrainingConfig, data["training"], "training"),
-        env=_env_from_dict(data["env"]),
+        env=_env_from_dict(data["env"], str(data["training"].get("task_name", ""))),
         hardware=dataclass_from_dict(HardwareConfig, data["hardware"], "hardware"),
     )
 
 
-def _env_from_dict(data: dict[str, Any]) -> EnvConfig:
+def _env_from_dict(data: dict[str, Any], task: str) -> EnvConfig | GymEnvConfig:
+    if is_gym_task(task):
+        return GymEnvConfig.from_dict(data)
     try:
         return EnvConfig.from_dict(data)
     except ConfigError:

@@ -14,11 +14,10 @@ def unknown_name(kind: str, got: str, valid: Iterable[str]) -> ConfigError:
     `kind` is what was looked up, for example "task" or "key".
     """
     names = sorted(valid)
-    near = difflib.get_close_matches(got, names, n=3, cutoff=0.5)
-    if not near:
-        # A dotted key is often right in its last part only: training.num_envs -> algo.num_envs.
-        leaf = got.rsplit(".", 1)[-1]
-        near = [name for name in names if name.rsplit(".", 1)[-1] == leaf][:3]
+    # A dotted key is often right in its last part only: training.num_envs -> algo.num_envs.
+    leaf = got.rpartition(".")[2]
+    near = [name for name in names if "." in got and name.rpartition(".")[2] == leaf][:3]
+    near = near or difflib.get_close_matches(got, names, n=3, cutoff=0.5)
     if near:
         hint = f"nearest: {', '.join(near)}"
     elif names:

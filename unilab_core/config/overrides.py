@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import OverrideParseException
+from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
 from unilab_core.config.errors import ConfigError, unknown_name
@@ -37,7 +37,7 @@ def parse_overrides(texts: list[str]) -> list[Override]:
     for text in texts:
         try:
             item = parser.parse_override(text)
-        except OverrideParseException:
+        except HydraException:
             raise ConfigError(f"cannot read {text!r}: expected KEY=VALUE") from None
         if item.is_sweep_override():
             raise ConfigError(f"cannot read {text!r}: one value per key, sweeps are not supported")

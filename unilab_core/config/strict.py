@@ -56,6 +56,12 @@ def convert(value: object, wanted: Any, path: str) -> Any:  # noqa: ANN401 - any
         if isinstance(value, list | tuple):
             item = wanted.__args__[0]
             return tuple(convert(x, item, f"{path}[{i}]") for i, x in enumerate(value))
+    elif origin is dict:
+        if isinstance(value, dict):
+            item = wanted.__args__[1]
+            return {str(k): convert(x, item, f"{path}.{k}") for k, x in value.items()}
+    elif wanted is Any:
+        return value
     elif wanted is type(None):
         if value is None:
             return None
@@ -108,9 +114,11 @@ def describe_type(wanted: Any) -> str:  # noqa: ANN401 - any declared type
         return f"a list of {describe_type(wanted.__args__[0])}"
     if wanted is type(None):
         return "null"
-    if dataclasses.is_dataclass(wanted):
+    if dataclasses.is_dataclass(wanted) or origin is dict:
         return "a section of keys"
-    return {bool: "true or false", str: "text"}.get(wanted, wanted.__name__)
+    if wanted is str:
+        return "text"
+    return "true or false" if wanted is bool else str(wanted.__name__)
 
 
 def _convert_union(value: object, wanted: Any, path: str) -> Any:  # noqa: ANN401 - any union

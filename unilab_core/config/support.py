@@ -1,25 +1,86 @@
 """Declared settings that this version or this machine cannot honour, each with its reason.
 
 A key of the configuration either works or says at start why it cannot; nothing is silently ignored.
+The names are the public ones, declared now so that a command line written for them gets a reason
+instead of "unknown key".
 """
 
+import dataclasses
+
 from unilab_core.config.config import Config
+from unilab_core.config.strict import to_plain
+from unilab_core.config.training import NanGuardConfig, TrainingConfig
 
 _LATER = "not part of this version yet"
+_WANDB = "Weights & Biases is not part of this version yet; use training.logger=tensorboard"
+_TIMELINE = f"the timeline of training.trace_enabled is {_LATER}"
+_DUMP = "the dump of values that are not finite is not part of this version yet"
+
+# Keys without an effect so far: any other value than the default is refused with this reason.
+INERT_TRAINING = {
+    "rl_trace": _LATER,
+    "rl_trace_every": f"training.rl_trace is {_LATER}",
+    "trace_enabled": _LATER,
+    "trace_output_dir": _TIMELINE,
+    "trace_thread_time": _TIMELINE,
+    "trace_cuda_events": _TIMELINE,
+    "wandb_project": _WANDB,
+    "wandb_entity": _WANDB,
+    "wandb_group": _WANDB,
+    "wandb_job_type": _WANDB,
+    "wandb_name": _WANDB,
+    "wandb_tags": _WANDB,
+    "wandb_notes": _WANDB,
+    "wandb_mode": _WANDB,
+    "play_steps": f"the film has a fixed length; another one is {_LATER}",
+    "play_env_num": f"the film shows one robot; more are {_LATER}",
+    "export_onnx": f"{_LATER}; policy.pt is written",
+    "cuda_process_sharing": f"CUDA MPS is {_LATER}",
+}
+INERT_NAN_GUARD = {
+    "buffer_size": _DUMP,
+    "max_envs_to_dump": _DUMP,
+    "output_dir": _DUMP,
+}
 
 
 def unsupported_settings(config: Config, *, has_gpu: bool) -> list[str]:
     """One line per setting that cannot work; empty means the run may start."""
     training = config.training
-    asked = {
-        "training.logger=wandb": (training.logger == "wandb", f"{_LATER}; use tensorboard or none"),
-        "training.rl_trace=true": (training.rl_trace, _LATER),
-        "training.trace_enabled=true": (training.trace_enabled, _LATER),
-        "training.export_onnx=true": (training.export_onnx, f"{_LATER}; policy.pt is written"),
-        "training.cuda_process_sharing=mps": (training.cuda_process_sharing == "mps", _LATER),
-        f"training.device={training.device}": (
-            training.device.startswith("cuda") and not has_gpu,
-            "no NVIDIA device is visible; use auto or cpu",
+    reasons = [
+        *_changed("training", training, _defaults(TrainingConfig), INERT_TRAINING),
+        *_changed(
+            "training.nan_guard", training.nan_guard, _defaults(NanGuardConfig), INERT_NAN_GUARD
         ),
-    }
-    return [f"{setting}: {reason}" for setting, (wanted, reason) in asked.items() if wanted]
+    ]
+    if training.logger == "wandb":
+        reasons.append(f"training.logger=wandb: {_WANDB}")
+    if training.use_compile is True:
+        reasons.append(f"training.use_compile=true: {_LATER}; use auto or false")
+    if training.device.startswith("cuda") and not has_gpu:
+        reasons.append(
+            f"training.device={training.device}: no NVIDIA device is visible; use auto or cpu"
+        )
+    return reasons
+
+
+def _changed(
+    path: str, section: object, defaults: dict[str, object], inert: dict[str, str]
+) -> list[str]:
+    values = to_plain(section)
+    return [
+        f"{path}.{name}={_as_typed(values[name])}: {reason}"
+        for name, reason in inert.items()
+        if values[name] != defaults[name]
+    ]
+
+
+def _defaults(cls: type) -> dict[str, object]:
+    return {field.name: to_plain(field.default) for field in dataclasses.fields(cls)}
+
+
+def _as_typed(value: object) -> str:
+    """A value as one would write it on the command line."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "null" if value is None else str(value).replace("'", "").replace(" ", "")

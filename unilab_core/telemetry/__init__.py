@@ -12,7 +12,8 @@
 | `diagnosis.py` | the six-row bottleneck table as a function, the timing contract alarm |
 | `collector_fold.py` | the collector records of one iteration as canonical scalars |
 | `training_logger.py` | the one place a learner hands its iteration to |
-| `event_file.py` | TensorBoard event files: framing, writing, reading |
+| `event_file.py` | TensorBoard event files: whole records written, read back |
+| `crc32c.py` | their checksum, fast enough for the training process |
 | `tensorboard_sink.py` | the bounded drop-oldest thread in front of an event file |
 | `phase_timer.py` | exclusive phases of a loop in ns |
 | `render_docs.py` | docs/metrics.md from the tables above |

@@ -16,7 +16,7 @@ when         the condition under which the tag exists at all
 from dataclasses import dataclass
 from typing import Literal
 
-ALGOS = ("ppo", "appo", "sac", "flashsac")
+ALGOS: tuple[str, ...] = ("ppo", "appo", "sac", "flashsac")
 OWNERS = (
     "runner",
     "collector",

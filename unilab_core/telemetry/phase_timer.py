@@ -18,29 +18,38 @@ NS_PER_MS = 1_000_000
 
 
 class PhaseTimer:
-    """Accumulates exclusive phase times over one or more cycles.
+    """Accumulates exclusive phase times over completed cycles.
+
+    What the running cycle has spent so far counts only once that cycle is complete, so phases and
+    wall always speak of the same cycles.
 
     Attributes:
-        phase_ns: time per phase since ``clear()``, in ns.
-        wall_ns: sum of the completed cycles since ``clear()``, in ns.
-        cycles: completed cycles since ``clear()``.
+        phase_ns: time per phase in the cycles completed since ``clear()``, in ns.
+        wall_ns: sum of those cycles, in ns.
+        cycles: their number.
     """
 
-    __slots__ = ("_cycle_start_ns", "_mark_ns", "cycles", "phase_ns", "wall_ns")
+    __slots__ = ("_cycle_start_ns", "_mark_ns", "_running_ns", "cycles", "phase_ns", "wall_ns")
 
     def __init__(self, phases: Iterable[str]) -> None:
         self.phase_ns: dict[str, int] = dict.fromkeys(phases, 0)
         self.wall_ns = 0
         self.cycles = 0
+        self._running_ns = dict(self.phase_ns)
         self._cycle_start_ns: int | None = None
         self._mark_ns = 0
 
     def start_cycle(self) -> int:
         """Close the running cycle, open the next one, return its start (monotonic ns)."""
         now_ns = time.monotonic_ns()
+        running = self._running_ns
         if self._cycle_start_ns is not None:
             self.wall_ns += now_ns - self._cycle_start_ns
             self.cycles += 1
+            for phase, spent_ns in running.items():
+                self.phase_ns[phase] += spent_ns
+        for phase in running:
+            running[phase] = 0
         self._cycle_start_ns = now_ns
         self._mark_ns = now_ns
         return now_ns
@@ -55,11 +64,11 @@ class PhaseTimer:
         spent_ns = now_ns - self._mark_ns
         self._mark_ns = now_ns
         if phase is not None:
-            self.phase_ns[phase] += spent_ns
+            self._running_ns[phase] += spent_ns
         return spent_ns
 
     def abandon_cycle(self) -> None:
-        """Forget the running cycle's wall (the loop paused for a reason that is not a phase)."""
+        """Forget the running cycle (the loop paused for a reason that is not a phase)."""
         self._cycle_start_ns = None
 
     def mean_ms(self) -> dict[str, float]:

@@ -25,7 +25,9 @@ class SampleWindow:
 
     def __init__(self, seconds: float = WINDOW_SECONDS, max_samples: int = MAX_SAMPLES) -> None:
         self._span_ns = round(seconds * 1e9)
-        self._samples: deque[tuple[int, Mapping[str, float]]] = deque(maxlen=max_samples)
+        self._samples: deque[tuple[int, tuple[str, ...], tuple[float, ...]]] = deque(
+            maxlen=max_samples
+        )
 
     @property
     def count(self) -> int:
@@ -40,7 +42,7 @@ class SampleWindow:
     def add(self, t_ns: int, values: Mapping[str, float]) -> None:
         """Take a sample and drop those more than the window's length older than it."""
         samples = self._samples
-        samples.append((t_ns, values))
+        samples.append((t_ns, tuple(values), tuple(values.values())))
         while samples[0][0] < t_ns - self._span_ns:
             samples.popleft()
 
@@ -51,12 +53,16 @@ class SampleWindow:
 
     def means(self) -> dict[str, float]:
         """Arithmetic mean per key over the samples that have the key."""
+        # Samples of a source nearly always have the same keys: their columns are summed at once.
+        tables: dict[tuple[str, ...], list[tuple[float, ...]]] = {}
+        for _, keys, row in self._samples:
+            tables.setdefault(keys, []).append(row)
         sums: dict[str, float] = {}
         counts: dict[str, int] = {}
-        for _, values in self._samples:
-            for key, value in values.items():
-                sums[key] = sums.get(key, 0.0) + value
-                counts[key] = counts.get(key, 0) + 1
+        for keys, rows in tables.items():
+            for key, column in zip(keys, zip(*rows, strict=True), strict=True):
+                sums[key] = sums.get(key, 0.0) + sum(column)
+                counts[key] = counts.get(key, 0) + len(rows)
         return {key: total / counts[key] for key, total in sums.items()}
 
     def clear(self) -> None:
@@ -162,6 +168,7 @@ class TailThroughput:
     """Throughput of the last iterations from (steps, seconds) pairs: long ones weigh more."""
 
     def __init__(self, window_iterations: int = 100) -> None:
+        self.window_iterations = window_iterations
         self._pairs: deque[tuple[int, float]] = deque(maxlen=window_iterations)
 
     @property

@@ -52,6 +52,22 @@ def test_a_window_averages_over_its_cycles_and_starts_again_after_clear(clock):
     assert timer.mean_ms() == {"a": 7.0}
 
 
+def test_the_running_cycle_does_not_count_before_its_end(clock):
+    timer = PhaseTimer(["a"])
+    timer.start_cycle()
+    clock.advance_ms(2)
+    timer.lap("a")
+    timer.start_cycle()
+    clock.advance_ms(9)
+    timer.lap("a")
+    assert timer.mean_ms() == {"a": 2.0}
+    timer.clear()
+    clock.advance_ms(1)
+    timer.start_cycle()
+    # Cleared in the middle: the whole second cycle belongs to the new window.
+    assert (timer.mean_ms(), timer.mean_wall_ms()) == ({"a": 9.0}, 10.0)
+
+
 def test_an_abandoned_cycle_leaves_no_wall(clock):
     timer = PhaseTimer(["a"])
     timer.start_cycle()

@@ -1,0 +1,1 @@
+"""Stands in for the collector in the launcher's tests."""

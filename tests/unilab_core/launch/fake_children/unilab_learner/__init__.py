@@ -1,0 +1,1 @@
+"""Stands in for the learner in the launcher's tests."""

@@ -1,0 +1,178 @@
+"""PPO through rsl-rl-lib: what we add to it, and what we rely on it for."""
+
+import copy
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from unilab_core.config.on_policy import PpoConfig
+from unilab_learner.algos.ppo import (
+    add_final_values,
+    build_ppo,
+    export_policy,
+    observations,
+    set_learning_rate,
+)
+
+T, E, O, C, A = 5, 6, 3, 4, 2  # noqa: E741
+
+
+def config(**changes):
+    values = {
+        "algo": "ppo",
+        "algo_log_name": "rsl_rl_ppo",
+        "preset": "default",
+        "seed": 1,
+        "num_envs": E,
+        "max_iterations": 10,
+        "save_interval": 10,
+        "gamma": 0.9,
+        "load_run": -1,
+        "checkpoint": -1,
+        "resume": False,
+        "num_learning_epochs": 2,
+        "num_mini_batches": 2,
+        "learning_rate": 1e-3,
+        "schedule": "adaptive",
+        "desired_kl": 0.01,
+        "clip_param": 0.2,
+        "entropy_coef": 0.01,
+        "value_loss_coef": 1.0,
+        "use_clipped_value_loss": True,
+        "lam": 0.95,
+        "max_grad_norm": 1.0,
+        "init_std": 0.5,
+        "obs_normalization": True,
+        "hidden_dims": (16, 8),
+        "activation": "elu",
+        "num_steps_per_env": T,
+    }
+    return PpoConfig(**(values | changes))
+
+
+def build(cfg, seed=0):
+    torch.manual_seed(seed)
+    return build_ppo(
+        cfg, obs_width=O, critic_obs_width=C, action_width=A, device=torch.device("cpu")
+    )
+
+
+@torch.inference_mode()
+def collect(algorithm, *, reward=1.0, terminated=(), truncated=(), final=None, constant=False):
+    """One rollout; `terminated` and `truncated` are sets of (step, env)."""
+    make = torch.ones if constant else torch.randn
+
+    def observe():
+        return observations(make(E, O), make(E, C))
+
+    obs = observe()
+    for step in range(T):
+        algorithm.act(obs)
+        obs = observe()
+        done = torch.zeros(E)
+        for at, env in [*terminated, *truncated]:
+            done[env] = max(done[env].item(), float(at == step))
+        rows = torch.tensor([e for at, e in truncated if at == step], dtype=torch.long)
+        finals = torch.full((rows.numel(), C), 1.0 if final is None else final)
+        rewards = add_final_values(algorithm, torch.full((E,), reward), rows, finals)
+        algorithm.process_env_step(obs, rewards, done, {})
+    algorithm.compute_returns(obs)
+    return obs
+
+
+def test_a_truncated_row_is_worth_its_reward_and_the_value_of_its_final_observation():
+    algorithm = build(config())
+    collect(algorithm, truncated=[(2, 4)], final=0.3)
+    final = observations(torch.zeros(1, O), torch.full((1, C), 0.3))
+    with torch.no_grad():
+        expected = 1.0 + 0.9 * algorithm.critic(final).item()
+    assert algorithm.storage.returns[2, 4].item() == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_terminated_row_is_worth_its_reward_alone():
+    algorithm = build(config())
+    collect(algorithm, terminated=[(2, 4)])
+    assert algorithm.storage.returns[2, 4].item() == pytest.approx(1.0, abs=1e-5)
+
+
+def test_rewards_without_truncation_are_left_alone():
+    algorithm = build(config())
+    rewards = torch.arange(6.0)
+    got = add_final_values(algorithm, rewards, torch.zeros(0, dtype=torch.long), torch.zeros(0, C))
+    assert torch.equal(got, rewards)
+
+
+def test_constant_reward_cut_by_time_is_learned_as_one_over_one_minus_gamma():
+    """Reward 1 for ever, cut every T steps: V -> 10 at gamma .9, not (1 - .9^5) / .1 = 4.1."""
+    cfg = config(
+        obs_normalization=False, schedule="fixed", learning_rate=1e-2, num_mini_batches=1,
+        num_learning_epochs=4, use_clipped_value_loss=False, entropy_coef=0.0,
+    )  # fmt: skip
+    algorithm = build(cfg)
+    for _ in range(250):
+        collect(algorithm, truncated=[(T - 1, env) for env in range(E)], constant=True)
+        algorithm.update()
+    value = algorithm.critic(observations(torch.ones(1, O), torch.ones(1, C)))
+    assert value.item() == pytest.approx(10.0, rel=0.05)
+
+
+def test_the_normaliser_is_frozen_in_an_iteration_and_learns_the_rollout_after_the_epochs():
+    algorithm = build(config())
+    normalizer = algorithm.actor.obs_normalizer
+    collect(algorithm)
+    assert normalizer.count.item() == 0
+    rows = algorithm.storage.observations["policy"].flatten(0, 1).clone()
+    algorithm.update()
+    assert normalizer.count.item() == T * E
+    torch.testing.assert_close(normalizer.mean, rows.mean(0))
+
+
+@pytest.mark.parametrize("preset", ["default", "gym"])
+def test_the_exported_policy_acts_as_the_librarys_actor(preset):
+    cfg = config(preset=preset)
+    algorithm = build(cfg)
+    for _ in range(2):
+        collect(algorithm)
+        algorithm.update()
+    obs = 3.0 * torch.randn(9, O)
+    with torch.no_grad():
+        expected = algorithm.actor(observations(obs, torch.zeros(9, C)))
+    policy = export_policy(algorithm, cfg)
+    torch.testing.assert_close(policy.act(obs), expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(policy(obs)[1], algorithm.actor.distribution.std_param)
+
+
+def test_saved_state_continues_bit_for_bit():
+    one, other = build(config()), build(config(), seed=9)
+    collect(one)
+    one.update()
+    saved = copy.deepcopy(one.save())
+    other.load(saved, None, strict=True)
+    assert other.learning_rate == one.learning_rate
+    for algorithm in (one, other):
+        torch.manual_seed(5)
+        collect(algorithm)
+        algorithm.update()
+    for left, right in zip(one.actor.parameters(), other.actor.parameters(), strict=True):
+        assert torch.equal(left, right)
+
+
+def test_the_gym_preset_clips_observations_and_starts_nearly_without_preference():
+    algorithm = build(config(preset="gym", activation="tanh"))
+    assert algorithm.actor.obs_normalizer(torch.full((1, O), 1e6)).tolist() == [[10.0] * O]
+    assert algorithm.actor(observations(torch.randn(9, O), torch.zeros(9, C))).abs().max() < 0.05
+    assert algorithm.normalize_advantage_per_mini_batch
+    set_learning_rate(algorithm, 2e-4)
+    assert {group["lr"] for group in algorithm.optimizer.param_groups} == {2e-4}
+    assert {group["eps"] for group in algorithm.optimizer.param_groups} == {1e-5}
+
+
+def test_importing_the_library_touches_neither_git_nor_its_runner():
+    code = (
+        "import sys, unilab_learner.algos.ppo\n"
+        "print(sorted({'git', 'wandb', 'onnx', 'rsl_rl.runners'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert done.stdout.strip() == "[]", done.stderr

@@ -1,0 +1,147 @@
+"""Replay ring: exact rows, n-step sums cut at ends, nothing mixed across the wrap."""
+
+import numpy as np
+import pytest
+import torch
+
+from unilab_learner.replay.buffer import ReplayBuffer
+
+GAMMA = 0.5
+
+
+def make_buffer(num_ticks=8, num_envs=2, **changes):
+    values = {
+        "num_ticks": num_ticks,
+        "num_envs": num_envs,
+        "obs_width": 2,
+        "critic_obs_width": 3,
+        "action_width": 1,
+        "gamma": GAMMA,
+    }
+    return ReplayBuffer(**(values | changes))
+
+
+def add_tick(buffer, tick, *, reward=None, terminated=(), truncated=()):
+    """Tick t of environment e holds the number 10 t + e in every column."""
+    envs = buffer.num_envs
+    ids = np.arange(envs, dtype=np.float32)
+    number = 10.0 * tick + ids
+    column = number[:, None].astype(np.float32)
+    flags = np.zeros((2, envs), np.uint8)
+    flags[0, list(terminated)] = 1
+    flags[1, list(truncated)] = 1
+    buffer.append(
+        obs=np.repeat(column, 2, 1),
+        critic_obs=np.repeat(column, 3, 1),
+        action=column,
+        reward=number.astype(np.float32) if reward is None else np.full(envs, reward, np.float32),
+        terminated=flags[0],
+        truncated=flags[1],
+        next_obs=np.repeat(column + 10, 2, 1),
+        next_critic_obs=np.repeat(column + 10, 3, 1),
+    )
+
+
+def gather(buffer, *starts):
+    ticks, envs = zip(*starts, strict=True)
+    return buffer.gather(torch.tensor(ticks), torch.tensor(envs))
+
+
+def test_rows_come_back_as_they_were_written():
+    buffer = make_buffer()
+    for tick in range(3):
+        add_tick(buffer, tick, terminated=[1] if tick == 1 else ())
+    rows = gather(buffer, (0, 0), (1, 1), (2, 0))
+    assert rows.obs.tolist() == [[0, 0], [11, 11], [20, 20]]
+    assert rows.critic_obs[1].tolist() == [11, 11, 11]
+    assert rows.action.flatten().tolist() == [0, 11, 20]
+    assert rows.reward.tolist() == [0, 11, 20]
+    assert rows.next_obs[:, 0].tolist() == [10, 21, 30]
+    assert rows.next_critic_obs[:, 2].tolist() == [10, 21, 30]
+    assert rows.discount.tolist() == [GAMMA, 0.0, GAMMA]
+
+
+def test_a_time_limit_keeps_the_bootstrap_and_a_fall_does_not():
+    buffer = make_buffer()
+    add_tick(buffer, 0, terminated=[0], truncated=[1])
+    assert gather(buffer, (0, 0), (0, 1)).discount.tolist() == [0.0, GAMMA]
+
+
+def test_an_n_step_sum_by_hand():
+    buffer = make_buffer(n_step=3)
+    for tick in range(3):
+        add_tick(buffer, tick, reward=[1.0, 2.0, 4.0][tick])
+    rows = gather(buffer, (0, 1))
+    assert rows.reward.item() == pytest.approx(1 + 0.5 * 2 + 0.25 * 4)
+    assert rows.discount.item() == pytest.approx(0.125)
+    assert rows.obs[0, 0].item() == 1
+    assert rows.next_obs[0, 0].item() == 31
+
+
+def test_an_n_step_sum_stops_at_a_fall_and_does_not_bootstrap():
+    buffer = make_buffer(n_step=3)
+    for tick in range(3):
+        add_tick(buffer, tick, reward=1.0, terminated=[0] if tick == 1 else ())
+    rows = gather(buffer, (0, 0), (0, 1))
+    assert rows.reward.tolist() == pytest.approx([1.5, 1.75])
+    assert rows.discount.tolist() == pytest.approx([0.0, 0.125])
+    assert rows.next_obs[:, 0].tolist() == [20, 31]
+
+
+def test_an_n_step_sum_stops_at_a_time_limit_and_bootstraps_from_the_final_observation():
+    buffer = make_buffer(n_step=3)
+    for tick in range(3):
+        add_tick(buffer, tick, reward=1.0, truncated=[0] if tick == 0 else ())
+    rows = gather(buffer, (0, 0))
+    assert rows.reward.item() == 1.0
+    assert rows.discount.item() == pytest.approx(0.5)
+    assert rows.next_obs[0, 0].item() == 10
+
+
+def test_samples_never_cross_the_write_position():
+    buffer = make_buffer(num_ticks=5, num_envs=3, n_step=2)
+    for tick in range(13):
+        add_tick(buffer, tick)
+    assert buffer.size == 15
+    rows = buffer.sample(4000, torch.Generator().manual_seed(0))
+    tick, env = rows.obs[:, 0] // 10, rows.obs[:, 0] % 10
+    # Ticks 8..12 are stored; 12 has no successor yet.
+    assert sorted(set(tick.tolist())) == [8, 9, 10, 11]
+    assert sorted(set(env.tolist())) == [0, 1, 2]
+    assert torch.equal(rows.next_obs[:, 0], 10 * (tick + 2) + env)
+    assert torch.allclose(rows.reward, (10 * tick + env) + GAMMA * (10 * (tick + 1) + env))
+
+
+def test_sampling_is_uniform_over_ticks_and_environments():
+    buffer = make_buffer(num_ticks=4, num_envs=2)
+    for tick in range(4):
+        add_tick(buffer, tick)
+    rows = buffer.sample(80_000, torch.Generator().manual_seed(1))
+    counts = torch.unique(rows.obs[:, 0], return_counts=True)[1]
+    assert len(counts) == 8
+    assert counts.tolist() == pytest.approx([10_000] * 8, rel=0.05)
+
+
+@pytest.mark.parametrize("decay", [0.6, -0.6, 1.0])
+def test_age_bias_follows_the_linear_density(decay):
+    buffer = make_buffer(num_ticks=4, num_envs=1, age_decay=decay)
+    for tick in range(4):
+        add_tick(buffer, tick)
+    rows = buffer.sample(100_000, torch.Generator().manual_seed(2))
+    counts = torch.bincount((rows.obs[:, 0] // 10).long(), minlength=4) / 100_000
+    edges = torch.linspace(0, 1, 5)
+    cumulative = (1 - decay) * edges + decay * edges.square()
+    assert counts.tolist() == pytest.approx(cumulative.diff().tolist(), abs=0.01)
+
+
+def test_a_buffer_shorter_than_the_n_step_sum_is_refused():
+    with pytest.raises(ValueError, match="replay_buffer_n"):
+        make_buffer(num_ticks=2, n_step=3)
+
+
+def test_it_is_ready_when_the_first_whole_n_step_start_exists():
+    buffer = make_buffer(n_step=2)
+    add_tick(buffer, 0)
+    assert not buffer.is_ready
+    add_tick(buffer, 1)
+    assert buffer.is_ready

@@ -1,0 +1,121 @@
+"""`policy.pt`: the actor alone, with all that is needed to run it and nothing of the training.
+
+Written by the learner beside its checkpoints, read by the evaluation. Loading executes no code from
+the file and needs no configuration. Content:
+
+    format      "unilab-policy"
+    version     1
+    kind        "squashed_gaussian" (SAC) or "gaussian" (PPO, APPO); absent means the former
+    actor       ActorSpec or GaussianSpec as a dict
+    weights     state dict of the actor (float32, CPU)
+    normalizer  state dict of the observation normaliser, or None (a "gaussian" has its own)
+    contract    task, sim, algo, obs_width, action_width, obs_terms, env (config), iteration, ...
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from unilab_core.nets.gaussian import GaussianPolicy, GaussianSpec
+from unilab_core.nets.normalizer import ObsNormalizer
+from unilab_core.nets.squashed_gaussian import ActorSpec, SquashedGaussianActor
+from unilab_core.nets.torch_file import DamagedFileError, read_torch_file, write_torch_file
+
+FORMAT = "unilab-policy"
+VERSION = 1
+CONTRACT_KEYS = frozenset(
+    {"task", "sim", "algo", "obs_width", "action_width", "obs_terms", "env", "iteration"}
+)
+
+
+Actor = SquashedGaussianActor | GaussianPolicy
+SQUASHED, GAUSSIAN = "squashed_gaussian", "gaussian"
+
+
+class PolicyFileError(ValueError):
+    """The file is damaged or is not a policy of this project."""
+
+
+class Policy:
+    """A deterministic policy on the CPU. Observations [E, O] in, actions [E, A] out."""
+
+    def __init__(
+        self,
+        actor: Actor,
+        normalizer: ObsNormalizer | None,
+        contract: dict[str, Any],
+    ) -> None:
+        self.contract = contract
+        self._actor = actor.eval()
+        self._normalizer = normalizer
+
+    @torch.inference_mode()
+    def act(self, obs: np.ndarray) -> np.ndarray:
+        """The most likely action for each row of obs[E, O] (float32) -> [E, A] float32."""
+        if obs.ndim != 2 or obs.shape[1] != self.contract["obs_width"]:
+            raise ValueError(f"obs: got {obs.shape}, expected (E, {self.contract['obs_width']})")
+        rows = torch.from_numpy(np.ascontiguousarray(obs, dtype=np.float32))
+        if self._normalizer is not None:
+            rows = self._normalizer(rows)
+        return self._actor.act(rows).numpy()
+
+
+def save_policy(
+    path: Path,
+    actor: Actor,
+    normalizer: ObsNormalizer | None,
+    contract: Mapping[str, Any],
+) -> None:
+    """Write the file so that a reader sees either the old one or the complete new one."""
+    missing = CONTRACT_KEYS - set(contract)
+    if missing:
+        raise ValueError(f"policy contract: missing {sorted(missing)}")
+    content = {
+        "format": FORMAT,
+        "version": VERSION,
+        "kind": GAUSSIAN if isinstance(actor, GaussianPolicy) else SQUASHED,
+        "actor": actor.spec.to_dict(),
+        "weights": _on_cpu(actor.state_dict()),
+        "normalizer": None if normalizer is None else _on_cpu(normalizer.state_dict()),
+        "contract": dict(contract),
+    }
+    for name, tensor in {**content["weights"], **(content["normalizer"] or {})}.items():
+        if not bool(torch.isfinite(tensor).all()):
+            raise ValueError(f"policy {path}: {name} holds a non-finite value; nothing was written")
+    write_torch_file(path, content)
+
+
+def load_policy(path: Path) -> Policy:
+    """Read a policy; PolicyFileError names the file and what is wrong with it."""
+    try:
+        content = read_torch_file(path)
+    except DamagedFileError as error:
+        raise PolicyFileError(str(error)) from error
+    if content.get("format") != FORMAT:
+        raise PolicyFileError(f"{path}: not a {FORMAT} file")
+    if content["version"] != VERSION:
+        raise PolicyFileError(f"{path}: version {content['version']}, expected {VERSION}")
+    actor = build_actor(content)
+    actor.load_state_dict(content["weights"])
+    normalizer = None
+    if content["normalizer"] is not None:
+        normalizer = ObsNormalizer(actor.spec.obs_width)
+        normalizer.load_state_dict(content["normalizer"])
+    return Policy(actor, normalizer, content["contract"])
+
+
+def build_actor(content: Mapping[str, Any]) -> Actor:
+    """An actor without its weights, as the content of a policy file describes it."""
+    kind = content.get("kind", SQUASHED)
+    if kind == SQUASHED:
+        return SquashedGaussianActor(ActorSpec.from_dict(content["actor"]))
+    if kind == GAUSSIAN:
+        return GaussianPolicy(GaussianSpec.from_dict(content["actor"]))
+    raise PolicyFileError(f"unknown kind of policy {kind!r}")
+
+
+def _on_cpu(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name: tensor.detach().cpu().clone() for name, tensor in state.items()}

@@ -1,0 +1,11 @@
+"""What every process of a run shares: its directory, its exit codes, its failures, its start.
+
+exit_codes.py   ExitCode, the one list of exit codes
+failures.py     exceptions with an exit code, and exit_code_of()
+json_files.py   atomic JSON files
+run_dir.py      RunPaths, create_run_dir, the configuration of an earlier run
+threads.py      CPU threads of each role
+job_segments.py  the shared segments: planned by the launcher, attached to by children
+child.py        child_session: what each child's __main__ does before and after its own work
+last_state.py   last_state.json: what monitors show after the end
+"""

@@ -1,0 +1,114 @@
+"""``unilab-bench NAME [--json]``: run a benchmark, print its table and whether its promise holds.
+
+Exit codes: 0 the promise holds, 1 it does not, 2 usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+
+from unilab_core.tools.bench.report import BenchReport
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the benchmark named on the command line."""
+    args = _parser().parse_args(argv)
+    report = args.measure(args)
+    print(report.table())
+    print(f"{report.bench}: {'ok' if report.ok else 'NOT ok'}")
+    if args.json:
+        print(report.json_line())
+    return 0 if report.ok else 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="unilab-bench", description="Measure UniLab.")
+    names = parser.add_subparsers(dest="bench", required=True, metavar="NAME")
+
+    collector = _add(names, "collector", _collector, "the whole collector against raw physics")
+    collector.add_argument("--envs", type=int, nargs="+", default=[64, 256, 1024])
+    collector.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    collector.add_argument("--blocks", type=int, default=7)
+    collector.add_argument("--block-s", type=float, default=1.0)
+
+    slot = _add(names, "slot", _slot, "inference round trip against a bare doorbell")
+    slot.add_argument("--envs", type=int, nargs="+", default=[64, 256, 1024])
+    slot.add_argument("--blocks", type=int, default=40)
+    slot.add_argument("--block-trips", type=int, default=250)
+
+    startup = _add(names, "startup", _startup, "first tick after torch is imported")
+    startup.add_argument("--repeats", type=int, default=5)
+
+    walk = _add(names, "walk", _walk, "seconds until a policy passes the evaluation")
+    walk.add_argument("--algo", default="sac")
+    walk.add_argument("--task", default="go2_joystick_flat")
+    walk.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    walk.add_argument("--train-s", type=float, default=300.0)
+    walk.add_argument("--interval-s", type=float, default=10.0)
+    walk.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
+
+    learn = _add(names, "learn", _learn, "returns of small tasks against published scores")
+    learn.add_argument("--suite", choices=("ci",), default="ci")
+    learn.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    learn.add_argument("--algos", nargs="+", default=[], metavar="ALGO")
+    return parser
+
+
+def _add(
+    names: argparse._SubParsersAction,
+    name: str,
+    measure: Callable[[argparse.Namespace], BenchReport],
+    summary: str,
+) -> argparse.ArgumentParser:
+    parser = names.add_parser(name, help=summary, description=summary)
+    parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
+    parser.set_defaults(measure=measure)
+    return parser
+
+
+# Each benchmark imports its own libraries: `slot` needs neither torch nor mujoco.
+
+
+def _collector(args: argparse.Namespace) -> BenchReport:
+    from unilab_core.tools.bench import collector
+
+    return collector.run(
+        num_envs=args.envs, threads=args.threads, blocks=args.blocks, block_s=args.block_s
+    )
+
+
+def _slot(args: argparse.Namespace) -> BenchReport:
+    from unilab_core.tools.bench import slot
+
+    return slot.run(num_envs=args.envs, blocks=args.blocks, block_trips=args.block_trips)
+
+
+def _startup(args: argparse.Namespace) -> BenchReport:
+    from unilab_core.tools.bench import startup
+
+    return startup.run(repeats=args.repeats)
+
+
+def _walk(args: argparse.Namespace) -> BenchReport:
+    from unilab_core.tools.bench import walk
+
+    return walk.run(
+        algo=args.algo,
+        task=args.task,
+        seeds=args.seeds,
+        train_s=args.train_s,
+        interval_s=args.interval_s,
+        overrides=args.overrides,
+    )
+
+
+def _learn(args: argparse.Namespace) -> BenchReport:
+    from unilab_core.tools.bench import learn
+
+    return learn.run(suite=args.suite, seeds=args.seeds, algos=args.algos)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,54 @@
+"""Start the real launcher for a benchmark and read what it leaves behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from unilab_core.run.json_files import read_json
+from unilab_core.run.run_dir import RunPaths
+
+
+def launch_run(
+    algo: str, task: str, folder: Path, overrides: Sequence[str], *, timeout_s: float
+) -> RunPaths:
+    """Train to the end in ``folder / "run"``; output goes to ``folder / "launcher.log"``.
+
+    Raises:
+        RuntimeError: the launcher failed; the message holds its last line.
+        subprocess.TimeoutExpired: it took longer than ``timeout_s``.
+    """
+    run_dir = folder / "run"
+    command = [sys.executable, "-m", "unilab_core.launch", "--plain", "--algo", algo]
+    command += ["--task", task, f"training.log_dir={run_dir}", "training.no_play=true", *overrides]
+    environ = {**os.environ, "UNILAB_RUNTIME_DIR": str(folder / "registry")}
+    log = folder / "launcher.log"
+    with log.open("wb") as output:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=environ,
+            timeout=timeout_s,
+            check=False,
+        )
+    if done.returncode != 0:
+        lines = log.read_text(errors="replace").strip().splitlines() or ["no output"]
+        raise RuntimeError(f"unilab-launch ended with exit code {done.returncode}: {lines[-1]}")
+    return RunPaths(run_dir)
+
+
+def read_summary(run: RunPaths) -> dict:
+    """``run_summary.json`` of a finished run.
+
+    Raises:
+        RuntimeError: it is missing or damaged.
+    """
+    summary = read_json(run.summary)
+    if summary is None:
+        raise RuntimeError(f"{run.summary}: missing or damaged")
+    return summary

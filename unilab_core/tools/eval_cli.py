@@ -1,0 +1,176 @@
+"""`unilab-eval`: play a policy through the deterministic evaluation of its task.
+
+    unilab-eval RUN_DIR | POLICY_FILE [--checkpoint C] [--physics P] [--video [FILE]] [--json]
+
+Diagnostics go to standard error; with `--json` the last line of standard output is one object.
+"""
+
+import argparse
+import json
+import os
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from unilab_core.run.exit_codes import ExitCode
+
+if TYPE_CHECKING:
+    from unilab_core.config.env import EnvConfig
+    from unilab_core.nets.policy_file import Policy
+    from unilab_core.tasks.task import VelocityEvaluation
+
+DEFAULT_VIDEO = "play_video.mp4"
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    args = _parser().parse_args(argv)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny products: more threads only wait
+    from unilab_core.config.errors import ConfigError
+    from unilab_core.run.failures import CheckpointError, RunDirError
+    from unilab_core.tools.offscreen import OffscreenUnavailableError, prepare_offscreen
+
+    try:
+        if args.video is not None:
+            prepare_offscreen()
+        _run(args)
+    except OffscreenUnavailableError as error:
+        return _fail(error, ExitCode.USAGE)
+    except RunDirError as error:
+        return _fail(error, ExitCode.NOTHING)
+    except (CheckpointError, ConfigError) as error:
+        return _fail(error, ExitCode.INCOMPATIBLE)
+    return ExitCode.OK
+
+
+def _run(args: argparse.Namespace) -> None:
+    """Load, judge, print, film."""
+    from unilab_core.config.gym_env import is_gym_task
+    from unilab_core.tools.policy_source import find_policy
+
+    policy, path = find_policy(args.source, args.checkpoint)
+    judged = _judge_gym if is_gym_task(policy.contract["task"]) else _judge_robot
+    report, text = judged(policy, args)
+    report |= {"checkpoint": str(path), "iteration": policy.contract["iteration"]}
+    if args.json:
+        print(json.dumps(report))
+        return
+    print(text)
+    print(f"  checkpoint     {path} (iteration {report['iteration']})")
+    if "video" in report:
+        print(f"  video          {report['video']}")
+
+
+def _judge_robot(policy: "Policy", args: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    """Tracking errors over the task's grid of commands."""
+    from unilab_core.config.env import EnvConfig
+    from unilab_core.tasks.registry import find_task
+    from unilab_core.tools.evaluate import evaluate
+
+    task = policy.contract["task"]
+    env_config = EnvConfig.from_dict(policy.contract["env"])
+    physics = args.physics or env_config.physics
+    threads = len(os.sched_getaffinity(0))
+    result = evaluate(policy.act, task, env_config, physics, num_threads=threads)
+    report = asdict(result)
+    if args.video is not None:
+        report["video"] = str(_film(policy, task, env_config, physics, args))
+    return report, _text(report, find_task(task).evaluation)
+
+
+def _judge_gym(policy: "Policy", args: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    """Returns of whole episodes."""
+    from unilab_core.config.errors import ConfigError
+    from unilab_core.config.gym_env import GymEnvConfig
+    from unilab_core.tools.gym_evaluate import evaluate_gym, play_gym_video
+
+    task = policy.contract["task"]
+    if args.physics is not None:
+        raise ConfigError(f"--physics: {task} has its own physics")
+    config = GymEnvConfig.from_dict(policy.contract["env"])
+    report = asdict(evaluate_gym(policy.act, task, config))
+    if args.video is not None:
+        target = _video_target(args)
+        play_gym_video(policy.act, task, config, target)
+        report["video"] = str(target)
+    text = (
+        f"{task}: return {report['mean_return']:.1f} +- {report['std_return']:.1f} "
+        f"over {report['episodes']} deterministic episodes"
+    )
+    return report, text
+
+
+def _film(
+    policy: "Policy", task: str, env_config: "EnvConfig", physics: str, args: argparse.Namespace
+) -> Path:
+    from unilab_core.tools.video import play_video
+
+    target = _video_target(args)
+    play_video(policy.act, task, env_config, target, physics=physics)
+    return target
+
+
+def _video_target(args: argparse.Namespace) -> Path:
+    """As asked for, or inside the run directory, or beside the policy file."""
+    source: Path = args.source
+    folder = source if source.is_dir() else source.parent
+    target = Path(args.video) if args.video else folder / DEFAULT_VIDEO
+    print(f"filming {target} ...", file=sys.stderr)
+    return target
+
+
+def _text(report: dict[str, Any], judge: "VelocityEvaluation") -> str:
+    verdict = "success" if report["success"] else "no success"
+    figures = (
+        ("error_vel_xy", "m/s", judge.max_error_vel_xy),
+        ("error_vel_yaw", "rad/s", judge.max_error_vel_yaw),
+        ("fall_rate", "", judge.max_fall_rate),
+    )
+    lines = [
+        f"{report['task']}, {report['physics']} physics: {verdict}",
+        *(
+            f"  {name:<14} {_number(report[name])} {unit:<6} must be below {limit:.2f}"
+            for name, unit, limit in figures
+        ),
+        f"  mean_reward    {report['mean_reward']:.2f} per episode, {report['episodes']} episodes",
+    ]
+    return "\n".join(lines)
+
+
+def _number(value: float | None) -> str:
+    return "  n/a" if value is None else f"{value:.3f}"
+
+
+def _fail(error: Exception, code: ExitCode) -> int:
+    print(f"unilab-eval: {error}", file=sys.stderr)
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="unilab-eval",
+        description="Play a policy through the deterministic evaluation of its task.",
+    )
+    parser.add_argument("source", type=Path, metavar="RUN_DIR", help="run directory or policy file")
+    parser.add_argument(
+        "--checkpoint",
+        metavar="C",
+        help="of a run: an iteration, 'best', or a file name (default: the newest policy)",
+    )
+    parser.add_argument(
+        "--physics", choices=("fast", "reference"), help="contact model (default: the run's)"
+    )
+    parser.add_argument(
+        "--video",
+        nargs="?",
+        const="",
+        metavar="FILE",
+        help=f"also film the policy (default file: {DEFAULT_VIDEO} in the run directory)",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,160 @@
+"""play_video.mp4: one robot follows a schedule of commands, seen by a camera that goes with it.
+
+Two arrows float above the robot: green is the commanded velocity, blue the measured one. The
+physics is that of the environment; a second model with visual geoms only draws its poses.
+"""
+
+# pyright: reportAttributeAccessIssue=false
+# (names of the compiled part of mujoco have no stubs)
+
+from pathlib import Path
+
+import imageio.v2 as imageio
+import mujoco
+import numpy as np
+
+from unilab_core.config.env import EnvConfig
+from unilab_core.contracts import FloatArray
+from unilab_core.envs import make_env
+from unilab_core.envs.manager_based import ManagerBasedEnv
+from unilab_core.robots.robot import build_model
+from unilab_core.tasks.registry import find_task
+from unilab_core.tools.evaluate import PolicyFunction, hold_command
+
+WIDTH, HEIGHT = 960, 544
+STEPS_PER_FRAME = 2
+
+# (x m/s, y m/s, yaw rad/s), each held for an equal part of the video.
+SCHEDULE = (
+    (0.6, 0.0, 0.0),
+    (1.0, 0.0, 0.0),
+    (0.6, 0.0, 0.8),
+    (0.0, 0.4, 0.0),
+    (-0.6, 0.0, 0.0),
+)
+_COMMAND_RGBA = (0.25, 0.85, 0.40, 0.9)
+_MEASURED_RGBA = (0.25, 0.55, 1.00, 0.9)
+_ARROW_HEIGHT_M = 0.24
+_ARROW_M_PER_MPS = 0.45
+_CAMERA_LAG = 0.06
+
+
+def play_video(
+    policy: PolicyFunction,
+    task: str,
+    env_config: EnvConfig,
+    path: Path,
+    *,
+    physics: str = "fast",
+    sim: str = "mujoco",
+    num_steps: int = 400,
+) -> None:
+    """Let the policy walk `num_steps` control steps and write the film."""
+    found = find_task(task)
+    judge = found.evaluation
+    config = judge.env_config(env_config, physics)
+    env = make_env(
+        task, sim, config, num_envs=1, seed=judge.seed, num_threads=1, spread_episodes=False
+    )
+    stage = _Stage(
+        build_model(found.robot, physics, config.sim_dt, visuals=True), found.robot.base_body
+    )
+    partial = path.with_name(f".{path.stem}.partial{path.suffix}")
+    fps = round(1.0 / (config.ctrl_dt * STEPS_PER_FRAME))
+    writer = imageio.get_writer(
+        partial, fps=fps, codec="libx264", quality=8, macro_block_size=16, ffmpeg_log_level="error"
+    )
+    try:
+        with writer:
+            _play(env, policy, judge.command, stage, writer, num_steps)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+        stage.close()
+        env.close()
+
+
+def _play(
+    env: ManagerBasedEnv,
+    policy: PolicyFunction,
+    command: str,
+    stage: "_Stage",
+    writer: "imageio.core.format.Format.Writer",  # pyright: ignore[reportAttributeAccessIssue]
+    num_steps: int,
+) -> None:
+    part = max(1, -(-num_steps // len(SCHEDULE)))
+    hold_command(env, command, np.array([SCHEDULE[0]], np.float32))
+    result = env.reset()
+    for step in range(num_steps):
+        if step % part == 0:
+            hold_command(env, command, np.array([SCHEDULE[step // part]], np.float32))
+        result = env.step(policy(result.obs))
+        if step % STEPS_PER_FRAME == 0:
+            wanted = env.commands.values[command][0]
+            writer.append_data(stage.draw(env.backend.qpos[0], wanted, env.robot.lin_vel_b[0]))
+
+
+class _Stage:
+    """Scene, camera and renderer."""
+
+    def __init__(self, model: mujoco.MjModel, body: str) -> None:
+        model.vis.global_.offwidth, model.vis.global_.offheight = WIDTH, HEIGHT
+        self._model, self._data = model, mujoco.MjData(model)
+        self._body = model.body(body).id
+        self._renderer = mujoco.Renderer(model, height=HEIGHT, width=WIDTH)
+        self._camera = mujoco.MjvCamera()
+        self._camera.distance, self._camera.elevation, self._camera.azimuth = 1.75, -16.0, 140.0
+        self._target: np.ndarray | None = None
+
+    def draw(self, qpos: np.ndarray, wanted: FloatArray, measured: FloatArray) -> np.ndarray:
+        """One frame, [HEIGHT, WIDTH, 3] bytes."""
+        self._data.qpos[:] = qpos
+        mujoco.mj_forward(self._model, self._data)
+        base = self._data.xpos[self._body].copy()
+        self._follow(base)
+        self._renderer.update_scene(self._data, self._camera)
+        rotation = self._data.xmat[self._body].reshape(3, 3)
+        heading = np.arctan2(rotation[1, 0], rotation[0, 0])
+        tail = base + np.array([0.0, 0.0, _ARROW_HEIGHT_M])
+        self._arrow(tail, heading, wanted, _COMMAND_RGBA)
+        self._arrow(tail + np.array([0.0, 0.0, 0.04]), heading, measured, _MEASURED_RGBA)
+        return self._renderer.render()
+
+    def close(self) -> None:
+        """Free the OpenGL context."""
+        self._renderer.close()
+
+    def _follow(self, base: np.ndarray) -> None:
+        """Look at the robot with a little lag, so that its own motion stays visible."""
+        look = np.array([base[0], base[1], 0.26])
+        self._target = look if self._target is None else self._target
+        self._target += _CAMERA_LAG * (look - self._target)
+        if np.linalg.norm(look - self._target) > 0.6:  # a new episode started elsewhere
+            self._target = look
+        self._camera.lookat[:] = self._target
+
+    def _arrow(
+        self,
+        tail: np.ndarray,
+        heading: float,
+        velocity: FloatArray,
+        rgba: tuple[float, float, float, float],
+    ) -> None:
+        """A planar velocity of the base frame as an arrow in the world."""
+        scene = self._renderer.scene
+        x, y = float(velocity[0]), float(velocity[1])
+        if np.hypot(x, y) < 0.05 or scene.ngeom >= scene.maxgeom:
+            return
+        cos, sin = np.cos(heading), np.sin(heading)
+        step = _ARROW_M_PER_MPS * np.array([cos * x - sin * y, sin * x + cos * y, 0.0])
+        geom = scene.geoms[scene.ngeom]
+        mujoco.mjv_initGeom(
+            geom,
+            mujoco.mjtGeom.mjGEOM_ARROW,
+            np.zeros(3),
+            np.zeros(3),
+            np.zeros(9),
+            np.array(rgba, np.float32),
+        )
+        mujoco.mjv_connector(geom, mujoco.mjtGeom.mjGEOM_ARROW, 0.012, tail, tail + step)
+        scene.ngeom += 1

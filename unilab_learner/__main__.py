@@ -1,0 +1,30 @@
+"""`python -m unilab_learner --job J --rank R`: the learner process from start to end.
+
+1. Join the job, then import torch (in `session`, hence inside the function): that takes seconds,
+   in which the collector builds its environment.
+2. Build networks and replay from `env_spec.json`, load a checkpoint when resuming.
+3. Wait for `job.json`, attach, run the loop.
+4. Write `learner_result.json` into the job folder, from which the launcher makes the summary.
+"""
+
+import time
+
+from unilab_core.run.child import child_session
+from unilab_learner.start_times import StartTimes
+
+
+def main() -> None:
+    """Run one learner; leaves with its exit code."""
+    with child_session("learner") as ctx:
+        ctx.beat.phase("startup/begin")
+        started_ns = time.monotonic_ns()
+        import torch  # noqa: F401 - timed by itself: all else follows it
+
+        imported_ns = time.monotonic_ns()
+        from unilab_learner.session import run_session
+
+        run_session(ctx, StartTimes(import_started_ns=started_ns, imported_ns=imported_ns))
+
+
+if __name__ == "__main__":
+    main()

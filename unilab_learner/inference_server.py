@@ -1,0 +1,101 @@
+"""The learner's side of the inference slot: observations in, actions out, one complete policy.
+
+    try_request() -> seq
+    infer(seq)      h2d: slot -> device | forward: normalise, sample | d2h: actions -> slot
+    respond(seq)    the collector steps its environments while the learner updates
+
+SYNC POINT pairs (the other ends are in the collector):
+    request:  `CollectorPort.publish` -> `LearnerPort.try_request`
+    response: `LearnerPort.respond`   -> `CollectorPort.try_response`
+
+Legend: E environments, O observation, A action.
+"""
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unilab_core.run.failures import NonFiniteError
+from unilab_ipc.inference_slot import LearnerPort
+
+H2D, FORWARD, D2H = "h2d", "forward", "d2h"
+
+PolicyFn = Callable[[Tensor], Tensor]
+"""obs[E, O] -> actions[E, A], both on the learner's device."""
+
+
+class InferenceServer:
+    """Answers requests with `policy`, which the caller may exchange (random during warm-up)."""
+
+    def __init__(
+        self, port: LearnerPort, policy: PolicyFn, device: torch.device, *, check_finite: bool
+    ) -> None:
+        self.policy = policy
+        self.nested_ns = dict.fromkeys((H2D, FORWARD, D2H), 0)
+        """Time per part since `clear_times`, in ns."""
+        self.num_served = 0
+        self.first_response_ns: int | None = None
+        """When the first answer left (monotonic)."""
+        self._port = port
+        self._device = device
+        self._check_finite = check_finite
+        self._staging = torch.zeros(port.obs.shape, pin_memory=device.type == "cuda")
+        self._staging_rows = self._staging.numpy()
+
+    def try_request(self) -> int | None:
+        """Sequence number of a request that waits for its answer."""
+        return self._port.try_request()  # SYNC POINT: request
+
+    @torch.inference_mode()
+    def infer(self, seq: int) -> None:
+        """Compute the actions of request `seq` into the slot.
+
+        Raises:
+            NonFiniteError: an action is NaN or infinite; names the environment.
+        """
+        start_ns = time.monotonic_ns()
+        np.copyto(self._staging_rows, self._port.obs)
+        obs = self._staging.to(self._device, non_blocking=True)
+        copied_ns = time.monotonic_ns()
+        actions = self.policy(obs)
+        self._synchronize()
+        computed_ns = time.monotonic_ns()
+        np.copyto(self._port.actions, actions.cpu().numpy())
+        done_ns = time.monotonic_ns()
+        self.nested_ns[H2D] += copied_ns - start_ns
+        self.nested_ns[FORWARD] += computed_ns - copied_ns
+        self.nested_ns[D2H] += done_ns - computed_ns
+        if self._check_finite:
+            self._require_finite_actions(seq)
+
+    def respond(self, seq: int, policy_version: int) -> None:
+        """Hand the actions to the collector."""
+        self._port.respond(seq, policy_version)  # SYNC POINT: response
+        if self.num_served == 0:
+            self.first_response_ns = time.monotonic_ns()
+        self.num_served += 1
+
+    def respond_closed(self, seq: int, policy_version: int) -> None:
+        """Answer the last request: there are no actions, and nothing will be answered any more."""
+        self._port.respond(seq, policy_version, closed=True)  # SYNC POINT: response
+
+    def clear_times(self) -> None:
+        """Start a new averaging window of `nested_ns`."""
+        self.nested_ns = dict.fromkeys(self.nested_ns, 0)
+
+    def _synchronize(self) -> None:
+        # Without it the forward would be charged to the copy that waits for it.
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+
+    def _require_finite_actions(self, seq: int) -> None:
+        actions = self._port.actions
+        # One reduction on the good path: a sum is finite only if every term is.
+        if np.isfinite(actions.sum()):
+            return
+        rows = np.flatnonzero(~np.isfinite(actions).all(axis=1))
+        if rows.size:
+            raise NonFiniteError(source="action", env=int(rows[0]), step=seq)

@@ -1,0 +1,1 @@
+"""Replay: buffer (time-major ring of transitions, n-step), mirror (left/right symmetry)."""

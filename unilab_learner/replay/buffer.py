@@ -1,0 +1,191 @@
+"""Replay buffer: a time-major ring of whole vector ticks in preallocated device memory.
+
+Row (t, e) is the transition of environment e at tick t. All columns of a row lie side by side, so
+that gathering a batch touches one stretch of memory per sample:
+
+    critic_obs | action | obs | reward | terminated | truncated | next_critic_obs | next_obs
+
+Ticks are written in order and the oldest tick is overwritten; because time is the outer axis, the
+n-step sum of (t, e) reads (t+1, e), (t+2, e), ... and never crosses the write position: starts are
+drawn only from ticks whose n-1 successors are stored. Owned by the learner.
+
+Legend: N ticks, E environments, B batch rows, W row width, O/C/A as above.
+"""
+
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+@dataclass(kw_only=True, slots=True)
+class ReplayRows:
+    """A gathered batch in the units of the environment (not normalised)."""
+
+    critic_obs: Tensor
+    """[B, C]"""
+    action: Tensor
+    """[B, A]"""
+    obs: Tensor
+    """[B, O]"""
+    reward: Tensor
+    """[B] sum of gamma^k r over the steps taken"""
+    discount: Tensor
+    """[B] gamma^steps, 0 where the last step terminated"""
+    next_critic_obs: Tensor
+    """[B, C]"""
+    next_obs: Tensor
+    """[B, O]"""
+
+
+class ReplayBuffer:
+    """Ring of `num_ticks` vector ticks of `num_envs` rows."""
+
+    def __init__(
+        self,
+        *,
+        num_ticks: int,
+        num_envs: int,
+        obs_width: int,
+        critic_obs_width: int,
+        action_width: int,
+        gamma: float,
+        n_step: int = 1,
+        age_decay: float = 0.0,
+        device: torch.device | None = None,
+    ) -> None:
+        if num_ticks < n_step:
+            raise ValueError(f"replay_buffer_n: got {num_ticks}, expected at least n_step={n_step}")
+        self.num_ticks = num_ticks
+        self.num_envs = num_envs
+        self.device = device if device is not None else torch.device("cpu")
+        self._gamma = gamma
+        self._n_step = n_step
+        self._age_decay = age_decay
+        widths = (critic_obs_width, action_width, obs_width, 1, 1, 1, critic_obs_width, obs_width)
+        edges = np.cumsum((0, *widths)).tolist()
+        self._columns = [slice(a, b) for a, b in itertools.pairwise(edges)]
+        self._rows = torch.empty((num_ticks, num_envs, edges[-1]), device=self.device)
+        on_cpu = self.device.type == "cpu"
+        # Elsewhere one packed host copy is sent per tick instead of eight small ones.
+        self._staging = (
+            None
+            if on_cpu
+            else torch.empty((num_envs, edges[-1]), pin_memory=self.device.type == "cuda")
+        )
+        self.ticks_written = 0
+
+    @property
+    def size(self) -> int:
+        """Stored rows."""
+        return min(self.ticks_written, self.num_ticks) * self.num_envs
+
+    @property
+    def is_ready(self) -> bool:
+        """True when at least one n-step start exists."""
+        return self.ticks_written >= self._n_step
+
+    def append(
+        self,
+        *,
+        obs: np.ndarray,
+        critic_obs: np.ndarray,
+        action: np.ndarray,
+        reward: np.ndarray,
+        terminated: np.ndarray,
+        truncated: np.ndarray,
+        next_obs: np.ndarray,
+        next_critic_obs: np.ndarray,
+    ) -> tuple[Tensor, Tensor]:
+        """Store one tick; arrays [E, width] or [E], copied before returning.
+
+        Returns:
+            The stored obs[E, O] and critic_obs[E, C] on the device of the buffer, not to be kept.
+        """
+        cell = self._rows[self.ticks_written % self.num_ticks]
+        target = cell if self._staging is None else self._staging
+        values = (critic_obs, action, obs, reward, terminated, truncated, next_critic_obs, next_obs)
+        for columns, value in zip(self._columns, values, strict=True):
+            source = torch.from_numpy(value)
+            target[:, columns].copy_(source if source.dim() == 2 else source.unsqueeze(-1))
+        if self._staging is not None:
+            # Blocking on purpose: the staging row is reused by the next tick.
+            cell.copy_(self._staging)
+        self.ticks_written += 1
+        return cell[:, self._columns[2]], cell[:, self._columns[0]]
+
+    def sample(self, batch_size: int, generator: torch.Generator) -> ReplayRows:
+        """Draw rows with replacement from the stored starts (ages weighted by `age_decay`)."""
+        stored = min(self.ticks_written, self.num_ticks)
+        num_starts = stored - self._n_step + 1
+        first_tick = self.ticks_written - stored
+        offset = self._draw_ticks(num_starts, batch_size, generator)
+        env = torch.randint(
+            self.num_envs, (batch_size,), generator=generator, device=generator.device
+        )
+        return self.gather(first_tick + offset.to(self.device), env.to(self.device))
+
+    def gather(self, tick: Tensor, env: Tensor) -> ReplayRows:
+        """Read the transitions that start at absolute tick[B] of env[B]."""
+        flat = self._rows.view(-1, self._rows.shape[-1])
+        rows = flat.index_select(0, tick % self.num_ticks * self.num_envs + env)
+        critic_obs, action, obs, reward, terminated, truncated, next_critic_obs, next_obs = (
+            rows[:, columns] for columns in self._columns
+        )
+        reward, terminated = reward.squeeze(-1), terminated.squeeze(-1)
+        discount = self._gamma * (1.0 - terminated)
+        if self._n_step > 1:
+            done = terminated + truncated.squeeze(-1)
+            reward, discount, last = self._walk(tick, env, reward, discount, done)
+            tail = slice(self._columns[6].start, self._columns[7].stop)
+            tails = flat[:, tail].index_select(0, last % self.num_ticks * self.num_envs + env)
+            next_critic_obs, next_obs = tails.split(
+                [next_critic_obs.shape[-1], next_obs.shape[-1]], dim=-1
+            )
+        return ReplayRows(
+            critic_obs=critic_obs,
+            action=action,
+            obs=obs,
+            reward=reward,
+            discount=discount,
+            next_critic_obs=next_critic_obs,
+            next_obs=next_obs,
+        )
+
+    def _walk(
+        self, tick: Tensor, env: Tensor, reward: Tensor, discount: Tensor, done: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Extend one-step returns to n steps, each cut at its first done.
+
+        Returns:
+            The discounted reward sum, the bootstrap factor and the tick of the last step, each [B].
+        """
+        flags = slice(self._columns[3].start, self._columns[5].stop)
+        flat = self._rows.view(-1, self._rows.shape[-1])
+        last = tick.clone()
+        for k in range(1, self._n_step):
+            going = done == 0.0
+            step = flat[:, flags].index_select(0, (tick + k) % self.num_ticks * self.num_envs + env)
+            reward = torch.where(going, reward + self._gamma**k * step[:, 0], reward)
+            discount = torch.where(going, self._gamma ** (k + 1) * (1.0 - step[:, 1]), discount)
+            last = torch.where(going, tick + k, last)
+            done = torch.where(going, step[:, 1] + step[:, 2], done)
+        return reward, discount, last
+
+    def _draw_ticks(self, num_starts: int, batch_size: int, generator: torch.Generator) -> Tensor:
+        """Offsets from the oldest start, uniform or with a density linear in age.
+
+        With decay d > 0 the newest start is drawn (1 + d) / (1 - d) times as often as the oldest.
+        The inverse of the cumulative density c(x) = (1 - d) x + d x^2 on [0, 1] is closed form.
+        """
+        if self._age_decay == 0.0:
+            return torch.randint(
+                num_starts, (batch_size,), generator=generator, device=generator.device
+            )
+        d = self._age_decay
+        u = torch.rand(batch_size, generator=generator, device=generator.device)
+        root = torch.sqrt((1.0 - d) ** 2 + 4.0 * d * u)
+        x = 2.0 * u / ((1.0 - d) + root).clamp(min=1e-9)
+        return (x * num_starts).long().clamp(max=num_starts - 1)
