@@ -1,7 +1,7 @@
 """The thread that owns the reader of a trace directory.
 
-It polls at least twice a second, sends a snapshot when something changed (or once a second while
-the run goes on), and answers questions between two polls. While it catches up with what is on disk,
+It polls at least twice a second, sends a snapshot when something changed (or every two seconds:
+idle times grow), and answers questions between two polls. While it catches up with what is on disk,
 snapshots take about a ninth of its time.
 """
 
@@ -15,11 +15,13 @@ from collections.abc import Callable
 from textual.message import Message
 
 from unilab_core.telemetry.rl_trace.reader import TraceReader
-from unilab_monitor.pages.trace_messages import SnapshotReady, StepReady, TraceReady
+from unilab_monitor.pages.trace_messages import FeedFailed, SnapshotReady, StepReady, TraceReady
 
-POLL_S = 0.4
+POLL_S, MAX_POLL_S = 0.4, 1.2
 READ_S = 0.3
 SAVE_S = 5.0
+IDLE_S = 2.0
+"""Figures are made anew this often although nothing was written: idle times grow."""
 CATCH_UP_SHARE, LIVE_SHARE = 8.0, 1.0
 """A snapshot that took t seconds is followed by at least this many t without one."""
 
@@ -74,14 +76,22 @@ class TraceFeed:
         self._wake.set()
 
     def _run(self) -> None:
+        try:
+            self._follow()
+        except Exception as error:  # noqa: BLE001  a thread's entry point: the pages must say it
+            self._post(FeedFailed(f"{type(error).__name__}: {error}"))
+
+    def _follow(self) -> None:
         shown, next_snapshot, next_save = None, 0.0, time.monotonic() + SAVE_S
         while not self._stop:
+            started = time.monotonic()
             complete = self._reader.poll(READ_S)
+            took_s = time.monotonic() - started
             while self._questions and not self._stop:
                 self._post(self._questions.popleft()(self._reader))
             now = time.monotonic()
             state = self._state()
-            if now >= next_snapshot and (state != shown or now >= next_snapshot + 1.0):
+            if now >= next_snapshot and (state != shown or now >= next_snapshot + IDLE_S):
                 snapshot = self._reader.snapshot()
                 share = LIVE_SHARE if complete else CATCH_UP_SHARE
                 took = time.monotonic() - now
@@ -91,7 +101,8 @@ class TraceFeed:
                 self._reader.save()
                 next_save = now + SAVE_S
             if complete:
-                self._wake.wait(POLL_S)
+                # Many thousand files take a while to list: stay at a few percent of one core.
+                self._wake.wait(min(max(POLL_S, 20.0 * took_s), MAX_POLL_S))
             self._wake.clear()
         self._reader.save()
 

@@ -44,6 +44,14 @@ class StepReady(Message):
         super().__init__()
 
 
+class FeedFailed(Message):
+    """The feed has ended by an error of its own."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__()
+
+
 class OpenFlow(Message):
     """Show the sample flow of a step, with the transition that a stage is about."""
 

@@ -15,13 +15,16 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.widgets import Input, TabbedContent, TabPane, Tabs
 
+from unilab_core.telemetry.plain import sanitize
 from unilab_core.telemetry.rl_trace.reader import ReaderSettings, TraceReader
+from unilab_core.telemetry.rl_trace.snapshot import Snapshot
 from unilab_core.telemetry.rl_trace.state_file import state_path
 from unilab_monitor.pages.flow_page import FlowPage
 from unilab_monitor.pages.health_page import HealthPage
 from unilab_monitor.pages.progress_page import ProgressPage
 from unilab_monitor.pages.trace_feed import TraceFeed
 from unilab_monitor.pages.trace_messages import (
+    FeedFailed,
     OpenFlow,
     OpenTrace,
     OpenTrajectory,
@@ -68,7 +71,7 @@ class TracePages(Vertical):
             settings = ReaderSettings(state_path=state_path(root))
         self._feed = TraceFeed(TraceReader(root, settings), self.post_message)
         self._trail: list[str] = []
-        self._has_figures = False
+        self._snapshot: Snapshot | None = None
 
     def compose(self) -> ComposeResult:
         """One tab per page."""
@@ -109,15 +112,15 @@ class TracePages(Vertical):
     def on_tabbed_content_tab_activated(self, event: TabbedContent.TabActivated) -> None:
         """After a click on a tab the focus is elsewhere still."""
         event.stop()
-        self._focus(self._active())
+        self._draw_chosen(self._active())
 
     def on_snapshot_ready(self, message: SnapshotReady) -> None:
         """New figures for all pages."""
         message.stop()
-        for name, _, _ in PAGES:
-            self._page(name).show(message.snapshot)
-        if not self._has_figures:
-            self._has_figures = True
+        first, self._snapshot = self._snapshot is None, message.snapshot
+        # A page that is not shown is drawn when it is chosen.
+        self._page(self._active()).show(message.snapshot)
+        if first:
             self._page(self._active()).focus_first()
         flow = self._flow
         if flow.step is not None:
@@ -135,6 +138,12 @@ class TracePages(Vertical):
         """Figures of a step."""
         message.stop()
         self._flow.show_step(message.step, message.transitions)
+
+    def on_feed_failed(self, message: FeedFailed) -> None:
+        """Say that the figures stand still, and why."""
+        message.stop()
+        text = f"reading has stopped: {sanitize(message.reason, 300)}"
+        self.notify(text, severity="error", timeout=600.0, markup=False)
 
     def on_open_flow(self, message: OpenFlow) -> None:
         """From a stage to the flow of its step."""
@@ -166,10 +175,12 @@ class TracePages(Vertical):
             self._trail.append(here)
             del self._trail[:-20]
         self.query_one(TabbedContent).active = name
-        self._focus(name)
+        self._draw_chosen(name)
 
-    def _focus(self, name: str) -> None:
-        """Give the page the focus, unless something in it has it."""
+    def _draw_chosen(self, name: str) -> None:
+        """Newest figures for the page, and the focus unless something in it has it."""
+        if self._snapshot is not None:
+            self._page(name).show(self._snapshot)
         page, focused = self._page(name), self.screen.focused
         if focused is None or page not in focused.ancestors:
             page.focus_first()

@@ -117,7 +117,7 @@ def test_every_page_draws_at_every_width(demo, width):
     async def session():
         app = app_of(demo)
         async with app.run_test(size=(120, 36)) as pilot:
-            await until(pilot, lambda: table(app, "#flow-transitions").row_count == 12)
+            await until(pilot, lambda: table(app, "#progress-steps").row_count > 0)
             for key in "12345":
                 await pilot.press(key)
                 await pilot.resize_terminal(width, 36)
@@ -152,6 +152,7 @@ def test_worked_set_on_the_flow_page(tmp_path):
                 ["u2/0", "scored awaiting sampling"],
             ]
             assert "trajectory/ is missing" not in text_of(app, "#flow-head")
+            await pilot.press("1")
             assert "progress/ is missing" in text_of(app, "#progress-head")
 
     run(session())
@@ -237,9 +238,10 @@ def test_hostile_text_is_literal_and_harmless_on_every_page(tmp_path):
     async def session():
         app = app_of(tmp_path)
         async with app.run_test(size=(160, 50)) as pilot:
-            await until(pilot, lambda: table(app, "#flow-stuck").row_count == 1)
+            await pilot.press("4")
             await until(pilot, lambda: table(app, "#trajectory-list").row_count == 1)
             await pilot.press("2")
+            await until(pilot, lambda: table(app, "#flow-stuck").row_count == 1)
             await pilot.pause(0.2)
             table(app, "#flow-stuck").focus()
             await pilot.press("enter")
@@ -274,6 +276,7 @@ def test_events_can_be_filtered_and_an_id_entered(demo):
     async def session():
         app = app_of(demo)
         async with app.run_test(size=(120, 40)) as pilot:
+            await pilot.press("2")
             await until(pilot, lambda: table(app, "#flow-stuck").row_count > 0)
             await pilot.press("3")
             await pilot.pause(0.2)
@@ -304,6 +307,7 @@ def test_appended_events_show_within_two_seconds(tmp_path):
     async def session():
         app = app_of(tmp_path)
         async with app.run_test(size=(100, 30)) as pilot:
+            await pilot.press("2")
             await until(pilot, lambda: table(app, "#flow-stuck").row_count == 1)
             with open(path, "a") as stream:
                 stream.write(row.format(1, now_ms))
@@ -352,3 +356,19 @@ def test_the_module_answers_from_a_shell_and_loads_no_torch(demo):
     assert out.stderr.strip() == "[]"
     assert json.loads(out.stdout)["progress"]["mode"] == "disagg"
     assert Path(demo).is_dir()
+
+
+def test_an_error_of_the_reader_is_said_on_the_page(demo, monkeypatch):
+    def broken(self, now_ms=None):
+        raise RuntimeError("[b]boom[/b]")
+
+    monkeypatch.setattr("unilab_core.telemetry.rl_trace.reader.TraceReader.snapshot", broken)
+
+    async def session():
+        app = app_of(demo)
+        async with app.run_test(size=(100, 30)) as pilot:
+            await until(pilot, lambda: len(app._notifications) == 1)
+            (note,) = list(app._notifications)
+            assert "[b]boom[/b]" in note.message
+
+    run(session())
