@@ -1,0 +1,118 @@
+"""The thread that owns the reader of a trace directory.
+
+It polls at least twice a second, sends a snapshot when something changed (or every two seconds:
+idle times grow), and answers questions between two polls. While it catches up with what is on disk,
+snapshots take about a ninth of its time.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+from textual.message import Message
+
+from unilab_core.telemetry.rl_trace.reader import TraceReader
+from unilab_monitor.pages.trace_messages import FeedFailed, SnapshotReady, StepReady, TraceReady
+
+POLL_S, MAX_POLL_S = 0.4, 1.2
+READ_S = 0.3
+SAVE_S = 5.0
+IDLE_S = 2.0
+"""Figures are made anew this often although nothing was written: idle times grow."""
+CATCH_UP_SHARE, LIVE_SHARE = 8.0, 1.0
+"""A snapshot that took t seconds is followed by at least this many t without one."""
+
+Question = Callable[[TraceReader], Message]
+
+
+class TraceFeed:
+    """Reads in the background; `post` must be safe to call from another thread."""
+
+    def __init__(self, reader: TraceReader, post: Callable[[Message], object]) -> None:
+        self._reader = reader
+        self._post = post
+        self._questions: deque[Question] = deque()
+        self._wake = threading.Event()
+        self._stop = False
+        self._thread = threading.Thread(target=self._run, name="trace-feed", daemon=True)
+
+    def start(self) -> None:
+        """Begin to read."""
+        self._thread.start()
+
+    def stop(self, timeout_s: float = 2.0) -> None:
+        """Keep the arrival times and end."""
+        self._stop = True
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
+
+    def ask_trace(self, name: str) -> None:
+        """Ask for the trace and the trajectory of `<uid>/<n>`; answered by TraceReady."""
+        self._ask(lambda reader: TraceReady(name, reader.trace(name), *reader.trajectory(name)))
+
+    def ask_step(self, step: int) -> None:
+        """Ask for the transitions of a step; answered by StepReady."""
+        self._ask(lambda reader: StepReady(step, reader.transitions_of_step(step)))
+
+    def next_job(self) -> None:
+        """Show the next job of the directory."""
+
+        def choose(reader: TraceReader) -> Message:
+            snapshot = reader.snapshot()
+            jobs = snapshot.jobs
+            if jobs:
+                at = jobs.index(snapshot.job) if snapshot.job in jobs else -1
+                reader.selected_job = jobs[(at + 1) % len(jobs)]
+            return SnapshotReady(reader.snapshot())
+
+        self._ask(choose)
+
+    def _ask(self, question: Question) -> None:
+        self._questions.append(question)
+        self._wake.set()
+
+    def _run(self) -> None:
+        try:
+            self._follow()
+        except Exception as error:  # noqa: BLE001  a thread's entry point: the pages must say it
+            self._post(FeedFailed(f"{type(error).__name__}: {error}"))
+
+    def _follow(self) -> None:
+        shown, next_snapshot, next_save = None, 0.0, time.monotonic() + SAVE_S
+        while not self._stop:
+            started = time.monotonic()
+            complete = self._reader.poll(READ_S)
+            took_s = time.monotonic() - started
+            while self._questions and not self._stop:
+                self._post(self._questions.popleft()(self._reader))
+            now = time.monotonic()
+            state = self._state()
+            if now >= next_snapshot and (state != shown or now >= next_snapshot + IDLE_S):
+                snapshot = self._reader.snapshot()
+                share = LIVE_SHARE if complete else CATCH_UP_SHARE
+                took = time.monotonic() - now
+                shown, next_snapshot = state, now + took * (1.0 + share)
+                self._post(SnapshotReady(snapshot))
+            if now >= next_save:
+                self._reader.save()
+                next_save = now + SAVE_S
+            if complete:
+                # Many thousand files take a while to list: stay at a few percent of one core.
+                self._wake.wait(min(max(POLL_S, 20.0 * took_s), MAX_POLL_S))
+            self._wake.clear()
+        self._reader.save()
+
+    def _state(self) -> tuple[object, ...]:
+        reader = self._reader
+        return (
+            reader.store.num_rows,
+            len(reader.progress.kind),
+            reader.progress.newest_ms,
+            len(reader.trajectories),
+            reader.complete,
+            reader.selected_job,
+        )
