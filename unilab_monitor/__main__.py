@@ -1,4 +1,6 @@
-"""`unilab-monitor [JOB | RUN_DIR]`; the launcher starts `python -m unilab_monitor --panel --job J`.
+"""`unilab-monitor [JOB | RUN_DIR | TRACE_DIR]`.
+
+The launcher starts `python -m unilab_monitor --panel --job J` as its panel.
 
 Exit codes: 0 also for a job that has ended; 2 for a wrong use; 5 when the job was made by another
 version; 6 when there is nothing to show.
@@ -12,6 +14,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from unilab_core.run.exit_codes import ExitCode
 from unilab_core.telemetry.plain import sanitize
@@ -24,7 +27,7 @@ from unilab_monitor.plain import follow, text_view
 from unilab_monitor.snapshot import snapshot
 from unilab_monitor.sources import LiveSource, Source
 from unilab_monitor.stop import LauncherStop
-from unilab_monitor.target import NothingToShow, open_job, resolve
+from unilab_monitor.target import NothingToShow, open_job, resolve, trace_directory
 from unilab_monitor.view import View
 
 
@@ -39,6 +42,9 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """What the arguments ask for; the exit code."""
+    traces = None if args.panel else trace_directory(args.target)
+    if traces is not None:
+        return _show_traces(traces, args)
     try:
         source = open_job(args.job) if args.panel else resolve(args.target)
     except NothingToShow as error:
@@ -73,8 +79,9 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument(
         "target",
         nargs="?",
-        metavar="JOB | RUN_DIR",
-        help="a job's name or a run directory (default: the only or the newest job)",
+        metavar="JOB | RUN_DIR | TRACE_DIR",
+        help="a job's name, a run directory, or a directory of RL traces (default: the only or the "
+        "newest job)",
     )
     arguments.add_argument(
         "--once", action="store_true", help="show the job as it is now, and leave"
@@ -85,6 +92,15 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("--panel", action="store_true", help=argparse.SUPPRESS)
     arguments.add_argument("--job", help=argparse.SUPPRESS)
     return arguments
+
+
+def _show_traces(path: Path, args: argparse.Namespace) -> int:
+    """The pages about a directory of RL traces, or its figures once."""
+    from unilab_monitor.pages.trace_app import main_once, run_trace_app
+
+    if args.once or args.json or args.plain or not _can_draw():
+        return main_once(path, json=args.json)
+    return run_trace_app(path)
 
 
 def _once(source: Source, args: argparse.Namespace) -> int:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from unilab_core.run.run_dir import RunPaths
+from unilab_core.telemetry.rl_trace.formats import is_trace_directory
 from unilab_ipc.errors import JobMissing
 from unilab_ipc.names import validate_job_name
 from unilab_ipc.registry import JobFolder, JobInfo, list_jobs, runtime_dir
@@ -42,6 +43,14 @@ def resolve(target: str | None) -> Source:
         known = ", ".join(info.job for info in jobs[-5:])
         problem = f"known jobs: {known}" if known else f"no job is known in {runtime_dir()}"
     raise NothingToShow(f"no job and no run directory named {ascii(target[:200])[1:-1]}; {problem}")
+
+
+def trace_directory(target: str | None) -> Path | None:
+    """The directory of RL traces that the argument names: no job, no run, but its three folders."""
+    path = None if target is None else _directory(target)
+    if path is None or RunPaths(path).config.exists():
+        return None
+    return path if is_trace_directory(path) else None
 
 
 def open_job(job: str) -> LiveSource:

@@ -22,6 +22,7 @@ import pytest
 from synthetic_job import play
 
 import unilab_monitor.__main__ as command
+from unilab_monitor.target import trace_directory
 
 pytestmark = pytest.mark.serial
 
@@ -301,3 +302,15 @@ def test_an_attached_monitor_stays_after_the_end_with_the_reason(launcher, termi
     screen.read_until("stopped by SIGINT")
     screen.press("q")
     assert screen.wait() == 0
+
+
+def test_a_directory_of_rl_traces_is_told_from_a_run_and_answers_with_its_figures(tmp_path, capsys):
+    traces = tmp_path / "traces"
+    (traces / "progress").mkdir(parents=True)
+    (traces / "progress" / "20260101-00.log").write_text("Total training steps: 7\n")
+    assert command.run(command.parser().parse_args([str(traces), "--once", "--json"])) == 0
+    seen = json.loads(capsys.readouterr().out)
+    assert seen["progress"]["total_steps"] == 7
+    assert {"flow", "trajectories", "health"} <= set(seen)
+    (traces / "run_config.json").write_text("{}")
+    assert trace_directory(str(traces)) is None

@@ -15,7 +15,6 @@ from textual.widgets import Footer
 
 from unilab_core.telemetry.plain import format_count, format_duration, sanitize
 from unilab_core.telemetry.rl_trace.document import document
-from unilab_core.telemetry.rl_trace.formats import PROGRESS_DIR, SAMPLE_DIR, TRAJECTORY_DIR
 from unilab_core.telemetry.rl_trace.reader import ReaderSettings, TraceReader
 from unilab_core.telemetry.rl_trace.snapshot import Snapshot
 from unilab_core.telemetry.rl_trace.state_file import state_path
@@ -75,8 +74,10 @@ class TraceApp(App[None]):
 
 def run_trace_app(path: Path, settings: ReaderSettings | None = None) -> int:
     """Show a trace directory until the user leaves; the exit code."""
-    TraceApp(path, settings).run()
-    return EXIT_OK
+    app = TraceApp(path, settings)
+    app.run()
+    # Textual swallows exceptions of the application: only its return code tells.
+    return app.return_code or EXIT_OK
 
 
 def main_once(
@@ -94,11 +95,6 @@ def main_once(
     snapshot = reader.snapshot()
     print(_json_line(snapshot) if json else plain_text(snapshot))
     return EXIT_OK
-
-
-def is_trace_directory(path: Path) -> bool:
-    """Whether a directory holds at least one of the three folders."""
-    return any((path / name).is_dir() for name in (PROGRESS_DIR, SAMPLE_DIR, TRAJECTORY_DIR))
 
 
 def plain_text(snapshot: Snapshot) -> str:

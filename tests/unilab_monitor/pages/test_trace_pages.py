@@ -11,11 +11,12 @@ from textual.app import App
 from textual.widgets import DataTable, Input, Static, TabbedContent
 
 from unilab_core.telemetry.rl_trace.demo_trace import generate, worked_rows
+from unilab_core.telemetry.rl_trace.formats import is_trace_directory
 from unilab_core.telemetry.rl_trace.reader import ReaderSettings
 from unilab_monitor.pages.flow_page import FlowPage
 from unilab_monitor.pages.health_page import HealthPage
 from unilab_monitor.pages.progress_page import ProgressPage
-from unilab_monitor.pages.trace_app import TraceApp, is_trace_directory, main_once
+from unilab_monitor.pages.trace_app import TraceApp, main_once
 from unilab_monitor.pages.trace_page import TracePage
 from unilab_monitor.pages.trace_pages import TracePages, page_names
 from unilab_monitor.pages.trajectory_page import TrajectoryPage

@@ -192,3 +192,8 @@ def task_line(uid: str, index: int, score: float | None, status: str) -> str:
 def throughput_line(tokens_per_s: float) -> str:
     """Generation throughput, colocated style only."""
     return f"Generation throughput: {tokens_per_s:.1f} tokens/s"
+
+
+def is_trace_directory(path: Path) -> bool:
+    """Whether a directory holds at least one of the three folders."""
+    return any((path / name).is_dir() for name in (PROGRESS_DIR, SAMPLE_DIR, TRAJECTORY_DIR))
