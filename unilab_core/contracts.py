@@ -40,6 +40,23 @@ TIMING_KEYS = (
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
+class MirrorMap:
+    """Left/right mirror image of a vector: entry i is `sign[i]` times entry `index[i]`."""
+
+    index: tuple[int, ...]
+    sign: tuple[float, ...]
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Symmetry:
+    """Mirror images under which the task is the same."""
+
+    obs: MirrorMap
+    critic_obs: MirrorMap
+    action: MirrorMap
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
 class EnvSpec:
     """Everything that others need to know about an environment without building it."""
 
@@ -63,6 +80,8 @@ class EnvSpec:
     max_episode_steps: int
     backend_device: str | None
     """Device whose queue the physics waits for; None where it runs on the calling threads."""
+    symmetry: Symmetry | None = None
+    """None where the task has no mirror image, or none is known."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; `from_json` is the inverse."""
@@ -77,6 +96,14 @@ class EnvSpec:
         for name in ("action_low", "action_high", "reward_terms", "termination_terms", "log_keys"):
             if values[name] is not None:
                 values[name] = tuple(values[name])
+        symmetry = values.get("symmetry")
+        if symmetry is not None:
+            values["symmetry"] = Symmetry(
+                **{
+                    name: MirrorMap(index=tuple(part["index"]), sign=tuple(part["sign"]))
+                    for name, part in symmetry.items()
+                }
+            )
         return cls(**values)
 
 

@@ -16,11 +16,13 @@ import torch
 from torch import Tensor
 
 from unilab_core.config.algo import SacConfig
+from unilab_core.config.errors import ConfigError
 from unilab_core.contracts import EnvSpec
 from unilab_core.nets.normalizer import ObsNormalizer
 from unilab_core.nets.squashed_gaussian import SquashedGaussianActor
 from unilab_learner.algos import sac
 from unilab_learner.replay.buffer import ReplayBuffer, ReplayRows
+from unilab_learner.replay.mirror import Mirror
 
 SAMPLER_SEED_OFFSET = 7919
 """Keeps the replay's random stream apart from the policy's, which starts at the bare seed."""
@@ -43,6 +45,13 @@ class SacLearner:
             action_high=action_bound(spec.action_high, 1.0, spec.action_width),
             device=device,
         )
+        self._mirror: Mirror | None = None
+        if cfg.symmetry_augmentation:
+            if spec.symmetry is None:
+                raise ConfigError(
+                    f"algo.symmetry_augmentation: {spec.task} has no known mirror image; use false"
+                )
+            self._mirror = Mirror(spec.symmetry, device)
         self.obs_normalizer: ObsNormalizer | None = None
         self.critic_obs_normalizer: ObsNormalizer | None = None
         if cfg.obs_normalization:
@@ -75,7 +84,8 @@ class SacLearner:
 
     def acting(self) -> tuple[SquashedGaussianActor, ObsNormalizer | None]:
         """Actor and normaliser, for `policy.pt`."""
-        return self.state.actor, self.obs_normalizer
+        actor = self.state.average_actor if self.cfg.policy_ema > 0.0 else self.state.actor
+        return actor, self.obs_normalizer
 
     def act(self, obs: Tensor) -> Tensor:
         """Exploring actions[E, A] for obs[E, O]."""
@@ -98,7 +108,8 @@ class SacLearner:
 
     def gather(self) -> None:
         """Draw the rows of the next iteration."""
-        self._rows = self.replay.sample(self.rows_per_iteration, self._sampler)
+        rows = self.replay.sample(self.rows_per_iteration, self._sampler)
+        self._rows = rows if self._mirror is None else self._mirror.every_second(rows)
 
     def take(self) -> list[sac.SacBatch]:
         """Cut the gathered rows into U batches of B, observations normalised."""

@@ -36,6 +36,7 @@ from unilab_core.envs.managers.termination import TerminationManager
 from unilab_core.envs.mdp.curricula import CurriculumContext
 from unilab_core.envs.mdp.events import EventContext
 from unilab_core.envs.robot_state import RobotLayout, RobotState
+from unilab_core.envs.symmetry import mirror_symmetry
 from unilab_core.envs.term_view import TermView
 from unilab_core.robots.robot import RobotModel
 
@@ -73,6 +74,7 @@ class ManagerBasedEnv:
         self._num_envs = backend.num_envs
         self._num_steps = 0
         self._layout = RobotLayout.of(robot, model)
+        self._robot_model = robot
         self._build_managers(config, robot, model)
         self._row_states: dict[int, RobotState] = {}
         self.spec = self._make_spec(task, sim)
@@ -225,6 +227,7 @@ class ManagerBasedEnv:
                 reward_names=self.rewards.names,
                 reward_weights=self.rewards.weights,
                 episode_steps=self._episode_steps,
+                num_steps=lambda: self._num_steps,
             ),
         )
 
@@ -246,6 +249,7 @@ class ManagerBasedEnv:
             ctrl_dt_s=self.config.ctrl_dt,
             max_episode_steps=self.config.max_episode_steps,
             backend_device=self.backend.device,
+            symmetry=mirror_symmetry(self.config, self._robot_model),
         )
 
 

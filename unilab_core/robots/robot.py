@@ -39,6 +39,12 @@ class RobotModel:
     """Sensors (x, y, z) of the feet, in the order of `foot_geoms`."""
     foot_touch_sensors: tuple[str, ...]
     """Contact force sensors of the feet, in the same order."""
+    mirror_joints: tuple[int, ...] = ()
+    """Joint on the other side, per joint; empty where the robot has no mirror image."""
+    mirror_signs: tuple[float, ...] = ()
+    """-1 for joints whose axis lies in the mirror plane."""
+    mirror_feet: tuple[int, ...] = ()
+    """Foot on the other side, per foot."""
 
 
 def build_model(

@@ -37,7 +37,6 @@ NUM_CRITICS = 2
 class SacPreset:
     """What separates the presets beyond the keys of the configuration."""
 
-    activation: str
     average_critics: bool
     """Mean of the critics for the actor and own targets (True), or the minimum of both (False)."""
     zero_head: bool
@@ -49,7 +48,6 @@ class SacPreset:
 
 PRESETS = {
     "fast": SacPreset(
-        activation="silu",
         average_critics=True,
         zero_head=True,
         log_std_min=-5.0,
@@ -58,7 +56,6 @@ PRESETS = {
         weight_decay=1e-3,
     ),
     "classic": SacPreset(
-        activation="relu",
         average_critics=False,
         zero_head=False,
         log_std_min=-5.0,
@@ -97,6 +94,10 @@ class SacState:
     actor: SquashedGaussianActor
     critics: CriticEnsemble
     target_critics: CriticEnsemble
+    average_actor: SquashedGaussianActor
+    """Running mean of the actor's weights (`policy_ema`), for the exported policy"""
+    average_vector: Tensor
+    """[P] its parameters, flat"""
     log_alpha: Tensor
     """[] logarithm of the temperature"""
     target_vector: Tensor
@@ -118,6 +119,7 @@ class SacState:
         """Everything `load_state_dict` needs to continue bit for bit (tensors, plain values)."""
         return {
             "actor": self.actor.state_dict(),
+            "average_actor": self.average_actor.state_dict(),
             "critics": self.critics.state_dict(),
             "target_critics": self.target_critics.state_dict(),
             "log_alpha": self.log_alpha.detach(),
@@ -132,6 +134,7 @@ class SacState:
     def load_state_dict(self, values: Mapping[str, Any]) -> None:
         """Continue from `state_dict`."""
         self.actor.load_state_dict(values["actor"])
+        self.average_actor.load_state_dict(values["average_actor"])
         self.critics.load_state_dict(values["critics"])
         self.target_critics.load_state_dict(values["target_critics"])
         with torch.no_grad():
@@ -158,7 +161,7 @@ def build_state(
     spec = ActorSpec(
         obs_width=obs_width,
         hidden_dims=hidden_widths(cfg.actor_hidden_dim),
-        activation=preset.activation,
+        activation=cfg.activation,
         layer_norm=cfg.use_layer_norm,
         log_std_min=preset.log_std_min,
         log_std_max=preset.log_std_max,
@@ -173,11 +176,12 @@ def build_state(
         hidden_widths(cfg.critic_hidden_dim),
         num_critics=NUM_CRITICS,
         num_atoms=cfg.num_atoms,
-        activation=preset.activation,
+        activation=cfg.activation,
         layer_norm=cfg.use_layer_norm,
         zero_head=preset.zero_head,
     ).to(device)
     target_critics = copy.deepcopy(critics).requires_grad_(False)
+    average_actor = copy.deepcopy(actor).requires_grad_(False)
     log_alpha = torch.tensor(math.log(cfg.alpha_init), device=device, requires_grad=True)
     support = (
         categorical.make_support(cfg.v_min, cfg.v_max, cfg.num_atoms)
@@ -194,6 +198,8 @@ def build_state(
         critics=critics,
         target_critics=target_critics,
         target_vector=flatten_parameters(list(target_critics.parameters())),
+        average_actor=average_actor,
+        average_vector=flatten_parameters(list(average_actor.parameters())),
         log_alpha=log_alpha,
         actor_optimizer=adam(list(actor.parameters()), cfg.actor_lr, preset.weight_decay),
         critic_optimizer=adam(list(critics.parameters()), cfg.critic_lr, preset.weight_decay),
@@ -273,6 +279,9 @@ def update(state: SacState, batch: SacBatch, cfg: SacConfig) -> dict[str, Tensor
         state.actor_metrics = _update_actor(state, batch, cfg)
     polyak_update(state.target_vector, state.critic_optimizer.flat, cfg.tau)
     state.num_updates += 1
+    # The plain mean at first, then the running one: no bias towards the initial weights.
+    share = max(1.0 - cfg.policy_ema, 1.0 / state.num_updates)
+    polyak_update(state.average_vector, state.actor_optimizer.flat, share)
     target_value = target[..., 0] if cfg.num_atoms == 1 else target @ state.support
     return {
         "Loss/critic": loss.detach(),

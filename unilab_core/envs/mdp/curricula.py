@@ -1,5 +1,6 @@
 """Curriculum terms: classes, since a curriculum is state."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from unilab_core.config.errors import unknown_name
@@ -14,6 +15,8 @@ class CurriculumContext:
     reward_names: tuple[str, ...]
     reward_weights: FloatArray  # one per term, live
     episode_steps: StepArray  # [E], live
+    num_steps: Callable[[], int]
+    """Control steps since the environment was built."""
 
 
 class scale_penalties:  # noqa: N801 - terms are named as the configuration spells them
@@ -68,3 +71,33 @@ class scale_penalties:  # noqa: N801 - terms are named as the configuration spel
 
     def _apply(self) -> None:
         self._context.reward_weights[self._columns] = self._full * self.level
+
+
+class raise_weights:  # noqa: N801 - terms are named as the configuration spells them
+    """Give some rewards another weight from a moment on: first the gait, then what it is for.
+
+    Args:
+        context: reward weights and the step counter.
+        after_steps: control steps from the start of the environment.
+        weights: reward -> its weight from then on.
+    """
+
+    def __init__(
+        self, context: CurriculumContext, after_steps: int, weights: Mapping[str, float]
+    ) -> None:
+        for name in weights:
+            if name not in context.reward_names:
+                raise unknown_name("reward", name, context.reward_names)
+        self._context = context
+        self._after_steps = after_steps
+        self._raised = {context.reward_names.index(name): w for name, w in weights.items()}
+        self.level = 0.0
+
+    def update(self, ids: IdArray) -> float:
+        """0 before the moment, 1 after it; looked at whenever an episode ends."""
+        del ids
+        if self.level == 0.0 and self._context.num_steps() >= self._after_steps:
+            for column, weight in self._raised.items():
+                self._context.reward_weights[column] = weight
+            self.level = 1.0
+        return self.level

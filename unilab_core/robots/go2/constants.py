@@ -17,4 +17,7 @@ GO2 = RobotModel(
     foot_geoms=tuple(f"{leg}_foot" for leg in LEGS),
     foot_position_sensors=tuple(f"{leg}_foot_pos" for leg in LEGS),
     foot_touch_sensors=tuple(f"{leg}_foot_touch" for leg in LEGS),
+    mirror_joints=(3, 4, 5, 0, 1, 2, 9, 10, 11, 6, 7, 8),
+    mirror_signs=(-1.0, 1.0, 1.0) * 4,
+    mirror_feet=(1, 0, 3, 2),
 )
