@@ -81,6 +81,10 @@ class SacConfig(AlgoConfig):
     """Learning rate of the actor."""
     critic_lr: float
     """Learning rate of the critics."""
+    lr_end: float
+    """Actor and critic learning rates fall linearly to this; 0 keeps them constant."""
+    lr_decay_steps: int
+    """Updates over which they fall."""
     alpha_lr: float
     """Learning rate of the temperature; 0 keeps it at `alpha_init`."""
     alpha_init: float
@@ -120,7 +124,7 @@ class SacConfig(AlgoConfig):
         # slots=True makes a new class object, which zero-argument super() would miss.
         AlgoConfig.__post_init__(self)
         for name in ("batch_size", "replay_buffer_n", "updates_per_step", "policy_frequency",
-                     "num_atoms", "n_step"):  # fmt: skip
+                     "num_atoms", "n_step", "lr_decay_steps"):  # fmt: skip
             require(getattr(self, name) >= 1, name, getattr(self, name), "an integer >= 1")
         require(
             self.learning_starts >= 0, "learning_starts", self.learning_starts, "an integer >= 0"
@@ -128,7 +132,7 @@ class SacConfig(AlgoConfig):
         require(0.0 < self.tau <= 1.0, "tau", self.tau, "a number in (0, 1]")
         for name in ("actor_lr", "critic_lr", "alpha_init"):
             require(getattr(self, name) > 0.0, name, getattr(self, name), "a number > 0")
-        for name in ("alpha_lr", "max_grad_norm"):
+        for name in ("alpha_lr", "lr_end", "max_grad_norm"):
             require(getattr(self, name) >= 0.0, name, getattr(self, name), "a number >= 0")
         for name in ("actor_hidden_dim", "critic_hidden_dim"):
             widths = getattr(self, name)

@@ -78,6 +78,7 @@ def write_ending(
     the clean-up that follows: OSError is for the caller to report.
     """
     run = RunPaths(facts.run_dir)
+    remove_partial_files(run)
     records = {
         role: recent_records(files.segment(f"{role}_metrics"), clock)
         for role in ("learner", "collector")
@@ -97,6 +98,13 @@ def write_ending(
     )
     write_json_atomic(run.summary, summary)
     return finite(summary)
+
+
+def remove_partial_files(run: RunPaths) -> None:
+    """Drop what a killed save left half-written; the children are gone by now."""
+    for folder in (run.run_dir, run.checkpoints, run.policies, run.logs):
+        for path in folder.glob(".*.tmp"):
+            path.unlink(missing_ok=True)
 
 
 def ended_record(

@@ -217,6 +217,14 @@ def hidden_widths(dim: int | tuple[int, ...]) -> tuple[int, ...]:
     return (dim, max(dim // 2, 1), max(dim // 4, 1)) if isinstance(dim, int) else tuple(dim)
 
 
+def decayed(lr: float, num_updates: int, cfg: SacConfig) -> float:
+    """Learning rate after `num_updates`: linear from `lr` to `lr_end`, constant afterwards."""
+    if cfg.lr_end <= 0.0:
+        return lr
+    share = min(num_updates / cfg.lr_decay_steps, 1.0)
+    return lr + (cfg.lr_end - lr) * share
+
+
 def critic_target(state: SacState, batch: SacBatch, cfg: SacConfig) -> tuple[Tensor, Tensor]:
     """Sample a' ~ pi(s') and build the target of every critic.
 
@@ -267,6 +275,8 @@ def update(state: SacState, batch: SacBatch, cfg: SacConfig) -> dict[str, Tensor
     Returns:
         Canonical tag -> 0-d tensor on the device of the batch.
     """
+    state.actor_optimizer.lr = decayed(cfg.actor_lr, state.num_updates, cfg)
+    state.critic_optimizer.lr = decayed(cfg.critic_lr, state.num_updates, cfg)
     with torch.no_grad():
         target, next_log_prob = critic_target(state, batch, cfg)
     outputs = state.critics(batch.critic_obs, batch.action)

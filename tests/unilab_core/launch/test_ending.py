@@ -2,8 +2,14 @@
 
 from pathlib import Path
 
-from unilab_core.launch.ending import last_line, newest_checkpoint, recent_records
+from unilab_core.launch.ending import (
+    last_line,
+    newest_checkpoint,
+    recent_records,
+    remove_partial_files,
+)
 from unilab_core.launch.outcome import completed, stopped_by
+from unilab_core.run.run_dir import RunPaths
 from unilab_ipc.clock import ManualClock
 from unilab_ipc.memory import local_segment
 from unilab_ipc.metric_queue import RingWriter, ring_dims
@@ -69,3 +75,15 @@ def test_a_run_that_was_silent_for_long_keeps_its_last_record():
     RingWriter(ring).write({"kind": "iteration", "t_ns": 5, "iteration": 1})
     records = recent_records(ring, ManualClock(1000 * SECOND_NS))
     assert [record["iteration"] for record in records] == [1]
+
+
+def test_half_written_files_of_a_killed_save_are_removed_and_nothing_else(tmp_path: Path):
+    run = RunPaths(tmp_path)
+    run.checkpoints.mkdir()
+    kept = run.checkpoints / "checkpoint_00000007.pt"
+    partial = run.checkpoints / ".checkpoint_00000008.pt.123.tmp"
+    for path in (kept, partial, tmp_path / ".policy.pt.123.tmp", tmp_path / "notes.tmp"):
+        path.write_bytes(b"x")
+    remove_partial_files(run)
+    left = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()}
+    assert left == {"checkpoints/checkpoint_00000007.pt", "notes.tmp"}

@@ -34,6 +34,8 @@ def make_config(**changes):
         "tau": 0.1,
         "actor_lr": 1e-3,
         "critic_lr": 1e-3,
+        "lr_end": 0.0,
+        "lr_decay_steps": 100,
         "alpha_lr": 1e-3,
         "alpha_init": 0.1,
         "target_entropy_ratio": 0.5,
@@ -292,3 +294,21 @@ def test_alpha_lr_zero_keeps_the_temperature():
     state = make_state(cfg)
     sac.update(state, make_batch(), cfg)
     assert state.log_alpha.item() == pytest.approx(math.log(0.1))
+
+
+def test_the_learning_rate_falls_linearly_and_stays_at_its_end():
+    cfg = make_config(lr_end=1e-4, lr_decay_steps=10)
+    assert sac.decayed(1e-3, 0, cfg) == 1e-3
+    assert sac.decayed(1e-3, 5, cfg) == pytest.approx(5.5e-4)
+    assert sac.decayed(1e-3, 10, cfg) == pytest.approx(1e-4)
+    assert sac.decayed(1e-3, 1000, cfg) == pytest.approx(1e-4)
+    assert sac.decayed(1e-3, 1000, make_config()) == 1e-3
+
+
+def test_the_averaged_actor_is_the_mean_of_the_first_updates():
+    state = make_state(make_config(policy_ema=0.9))
+    weights = []
+    for _ in range(3):
+        sac.update(state, make_batch(), make_config(policy_ema=0.9))
+        weights.append(state.actor_optimizer.flat.clone())
+    assert torch.allclose(state.average_vector, torch.stack(weights).mean(dim=0), atol=1e-6)
