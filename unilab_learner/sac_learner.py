@@ -102,6 +102,8 @@ class SacLearner:
 
     def observe(self, obs: Tensor, critic_obs: Tensor) -> None:
         """Feed the normalisers one stored tick, obs[E, O] and critic_obs[E, C]."""
+        if self.replay.ticks_written == self.cfg.replay_restart_tick:
+            self.replay.forget()
         if self.obs_normalizer is not None and self.critic_obs_normalizer is not None:
             self.obs_normalizer.update(obs)
             self.critic_obs_normalizer.update(critic_obs)

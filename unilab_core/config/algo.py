@@ -69,6 +69,9 @@ class SacConfig(AlgoConfig):
     """Transitions per update, over all environments of the rank."""
     replay_buffer_n: int
     """Rows kept per environment; the capacity is this times `num_envs`."""
+    replay_restart_tick: int
+    """Vector step at which all earlier rows are dropped, for a curriculum that changes the rewards
+    there; 0 never."""
     updates_per_step: int
     """Critic updates per vector step."""
     learning_starts: int
@@ -128,6 +131,12 @@ class SacConfig(AlgoConfig):
             require(getattr(self, name) >= 1, name, getattr(self, name), "an integer >= 1")
         require(
             self.learning_starts >= 0, "learning_starts", self.learning_starts, "an integer >= 0"
+        )
+        require(
+            self.replay_restart_tick >= 0,
+            "replay_restart_tick",
+            self.replay_restart_tick,
+            "an integer >= 0",
         )
         require(0.0 < self.tau <= 1.0, "tau", self.tau, "a number in (0, 1]")
         for name in ("actor_lr", "critic_lr", "alpha_init"):

@@ -76,11 +76,20 @@ class ReplayBuffer:
             else torch.empty((num_envs, edges[-1]), pin_memory=self.device.type == "cuda")
         )
         self.ticks_written = 0
+        self._first_kept_tick = 0
 
     @property
     def size(self) -> int:
-        """Stored rows."""
-        return min(self.ticks_written, self.num_ticks) * self.num_envs
+        """Stored rows that can be drawn."""
+        return self._stored_ticks * self.num_envs
+
+    @property
+    def _stored_ticks(self) -> int:
+        return min(self.ticks_written - self._first_kept_tick, self.num_ticks)
+
+    def forget(self) -> None:
+        """Draw no row older than the newest n ticks any more: they were made by other rules."""
+        self._first_kept_tick = max(self.ticks_written - self._n_step, 0)
 
     @property
     def is_ready(self) -> bool:
@@ -118,7 +127,7 @@ class ReplayBuffer:
 
     def sample(self, batch_size: int, generator: torch.Generator) -> ReplayRows:
         """Draw rows with replacement from the stored starts (ages weighted by `age_decay`)."""
-        stored = min(self.ticks_written, self.num_ticks)
+        stored = self._stored_ticks
         num_starts = stored - self._n_step + 1
         first_tick = self.ticks_written - stored
         offset = self._draw_ticks(num_starts, batch_size, generator)

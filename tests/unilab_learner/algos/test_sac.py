@@ -34,6 +34,7 @@ def make_config(**changes):
         "tau": 0.1,
         "actor_lr": 1e-3,
         "critic_lr": 1e-3,
+        "replay_restart_tick": 0,
         "lr_end": 0.0,
         "lr_decay_steps": 100,
         "alpha_lr": 1e-3,

@@ -145,3 +145,19 @@ def test_it_is_ready_when_the_first_whole_n_step_start_exists():
     assert not buffer.is_ready
     add_tick(buffer, 1)
     assert buffer.is_ready
+
+
+def test_forgotten_ticks_are_never_drawn_again_and_new_ones_fill_the_ring():
+    buffer = make_buffer(num_ticks=6, n_step=2)
+    for tick in range(5):
+        add_tick(buffer, tick)
+    buffer.forget()
+    # The newest two ticks stay, so that one whole 2-step start exists: that of tick 3.
+    assert buffer.size == 2 * 2
+    rows = buffer.sample(64, torch.Generator().manual_seed(0))
+    assert set((rows.obs[:, 0] // 10).tolist()) == {3.0}
+    for tick in range(5, 12):
+        add_tick(buffer, tick)
+    assert buffer.size == 6 * 2
+    rows = buffer.sample(512, torch.Generator().manual_seed(0))
+    assert set((rows.obs[:, 0] // 10).tolist()) == {6.0, 7.0, 8.0, 9.0, 10.0}
