@@ -1,7 +1,7 @@
 """The `algo` section: what every algorithm has, and SAC.
 
 Every number comes from conf/<algo>/config.yaml and the layers above it; the classes below declare
-the keys, their meaning and their limits, and hold no second set of defaults.
+the keys, their meaning and their limits; only refinements that are off by default have a default.
 """
 
 from dataclasses import dataclass
@@ -69,7 +69,7 @@ class SacConfig(AlgoConfig):
     """Transitions per update, over all environments of the rank."""
     replay_buffer_n: int
     """Rows kept per environment; the capacity is this times `num_envs`."""
-    replay_restart_tick: int
+    replay_restart_tick: int = 0
     """Vector step at which all earlier rows are dropped, for a curriculum that changes the rewards
     there; 0 never."""
     updates_per_step: int
@@ -84,9 +84,9 @@ class SacConfig(AlgoConfig):
     """Learning rate of the actor."""
     critic_lr: float
     """Learning rate of the critics."""
-    lr_end: float
+    lr_end: float = 0.0
     """Actor and critic learning rates fall linearly to this; 0 keeps them constant."""
-    lr_decay_steps: int
+    lr_decay_steps: int = 1
     """Updates over which they fall."""
     alpha_lr: float
     """Learning rate of the temperature; 0 keeps it at `alpha_init`."""
@@ -106,11 +106,11 @@ class SacConfig(AlgoConfig):
     """Highest atom, in discounted return."""
     use_layer_norm: bool
     """LayerNorm after each hidden linear layer."""
-    activation: Literal["silu", "relu", "elu", "tanh"]
+    activation: Literal["silu", "relu", "elu", "tanh"] = "silu"
     """Of the hidden layers. On a CPU relu costs a fifth of silu, forwards and backwards."""
-    symmetry_augmentation: bool
+    symmetry_augmentation: bool = False
     """Train on the left/right mirror image of every second row (the task must have one)."""
-    policy_ema: float
+    policy_ema: float = 0.0
     """Share of the past that the exported policy keeps per update: `policy.pt` holds the running
     mean of the actor's weights; 0 exports the actor itself. Acting is not affected."""
     obs_normalization: bool

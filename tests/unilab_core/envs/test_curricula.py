@@ -5,7 +5,7 @@ import pytest
 
 from unilab_core.config.env import CurriculumTermConfig
 from unilab_core.envs.managers.curriculum import make_curriculum_manager
-from unilab_core.envs.mdp.curricula import CurriculumContext
+from unilab_core.envs.mdp.curricula import CurriculumContext, raise_weights
 
 PARAMS = {
     "terms": ["penalty"],
@@ -23,6 +23,7 @@ def context():
         reward_names=("bonus", "penalty"),
         reward_weights=np.array([1.0, -4.0], np.float32),
         episode_steps=np.full(100, 1000),
+        num_steps=lambda: 0,
     )
 
 
@@ -73,3 +74,22 @@ def test_a_task_without_curriculum_has_a_manager_that_does_nothing(context):
     manager = make_curriculum_manager({}, context)
     manager.update(np.arange(3))
     assert manager.levels == {}
+
+
+def test_weights_are_raised_once_the_moment_has_come():
+    steps = 0
+    context = CurriculumContext(
+        reward_names=("gait", "track"),
+        reward_weights=np.array([1.0, 2.0], np.float32),
+        episode_steps=np.zeros(2, np.intp),
+        num_steps=lambda: steps,
+    )
+    term = raise_weights(context, after_steps=5, weights={"track": 7.0})
+    steps = 4
+    assert term.update(np.array([0])) == 0.0
+    assert context.reward_weights.tolist() == [1.0, 2.0]
+    steps = 5
+    assert term.update(np.array([1])) == 1.0
+    assert context.reward_weights.tolist() == [1.0, 7.0]
+    with pytest.raises(ValueError, match="unknown reward 'trak'; nearest: track"):
+        raise_weights(context, after_steps=5, weights={"trak": 1.0})
