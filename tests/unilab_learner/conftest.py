@@ -38,6 +38,7 @@ TINY = (
     "algo.actor_hidden_dim=[8]",
     "algo.critic_hidden_dim=[8]",
     "algo.num_atoms=11",
+    "algo.symmetry_augmentation=false",  # the tiny spec has no mirror image
     "algo.v_min=-2",
     "algo.v_max=2",
     "algo.max_iterations=6",
