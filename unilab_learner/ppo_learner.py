@@ -25,11 +25,9 @@ from unilab_learner.algos.ppo import (
     add_final_values,
     build_ppo,
     export_policy,
-    mirror_every_second,
     set_learning_rate,
 )
 from unilab_learner.losses.reward_scaler import RewardScaler
-from unilab_learner.replay.mirror import Mirror
 from unilab_learner.slot_vec_env import FINAL_CRITIC_OBS, TRUNCATED_ROWS
 
 
@@ -50,7 +48,6 @@ class PpoLearner:
             device=device,
             use_amp=use_amp,
         )
-        self._mirror = Mirror.of(spec, device) if cfg.symmetry_augmentation else None
         preset = PRESETS[cfg.preset]
         self._scaler: RewardScaler | None = None
         if preset.scale_rewards:
@@ -100,8 +97,6 @@ class PpoLearner:
             set_learning_rate(algorithm, cfg.learning_rate * (1.0 - iteration / cfg.max_iterations))
         with torch.inference_mode():
             algorithm.compute_returns(last_obs)
-            if self._mirror is not None:
-                mirror_every_second(algorithm, self._mirror)
         losses = algorithm.update()
         for name, figure in losses.items():
             if not math.isfinite(figure):

@@ -20,7 +20,6 @@ from unilab_core.contracts import EnvSpec
 from unilab_ipc.rollout_ring import RolloutSlot
 from unilab_learner.algos.appo import AppoBatch
 from unilab_learner.losses.reward_scaler import RewardScaler
-from unilab_learner.replay.mirror import Mirror
 
 EMPTY = -1
 
@@ -39,7 +38,6 @@ class RolloutPool:
         self._cfg = cfg
         self._device = device
         self._scaler = scaler
-        self._mirror = Mirror.of(spec, device) if cfg.symmetry_augmentation else None
         steps, places, envs = cfg.steps_per_env, cfg.replay_queue_size, spec.num_envs
 
         def zeros(num_steps: int, *width: int) -> Tensor:
@@ -98,8 +96,6 @@ class RolloutPool:
             self._tensor(at_n),
             self._tensor(slot.final_critic_obs[at_t, at_n]),
         )
-        if self._mirror is not None:
-            self._mirror_every_second(self._mirror, place)
         self._versions[place] = slot.policy_version
         self._new.append(place)
         return True
@@ -126,19 +122,6 @@ class RolloutPool:
             new_obs=self._side_by_side(self._rows["obs"], new).flatten(0, 1),
             new_critic_obs=self._side_by_side(self._rows["critic_obs"][:steps], new).flatten(0, 1),
         )
-
-    def _mirror_every_second(self, mirror: Mirror, place: int) -> None:
-        """Mirror the rollouts of environments 1, 3, 5, ...; what they were paid stays."""
-        for name, image in (
-            ("obs", mirror.obs),
-            ("critic_obs", mirror.critic_obs),
-            ("actions", mirror.action),
-        ):
-            odd = self._rows[name][:, place, 1::2]
-            odd.copy_(image(odd))
-        _, at_n, final_obs = self._finals[place]
-        odd_rows = at_n % 2 == 1
-        final_obs[odd_rows] = mirror.critic_obs(final_obs[odd_rows])
 
     def _copy(self, name: str, place: int, values: np.ndarray) -> None:
         self._rows[name][:, place].copy_(torch.from_numpy(values))

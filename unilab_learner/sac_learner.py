@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from unilab_core.config.algo import SacConfig
+from unilab_core.config.errors import ConfigError
 from unilab_core.contracts import EnvSpec
 from unilab_core.nets.normalizer import ObsNormalizer
 from unilab_core.nets.squashed_gaussian import SquashedGaussianActor
@@ -46,7 +47,11 @@ class SacLearner:
         )
         self._mirror: Mirror | None = None
         if cfg.symmetry_augmentation:
-            self._mirror = Mirror.of(spec, device)
+            if spec.symmetry is None:
+                raise ConfigError(
+                    f"algo.symmetry_augmentation: {spec.task} has no known mirror image; use false"
+                )
+            self._mirror = Mirror(spec.symmetry, device)
         self.obs_normalizer: ObsNormalizer | None = None
         self.critic_obs_normalizer: ObsNormalizer | None = None
         if cfg.obs_normalization:

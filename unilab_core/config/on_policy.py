@@ -40,9 +40,6 @@ class OnPolicyConfig(AlgoConfig):
     """Gradient norm that each step is clipped to; 0 switches clipping off (APPO)."""
     init_std: float
     """Standard deviation of the policy at the start, in action units."""
-    symmetry_augmentation: bool = False
-    """Train on the left/right mirror image of every second environment's rollout (the task must
-    have one)."""
     obs_normalization: bool
     """Running mean and variance of both observation groups, frozen within an iteration."""
     hidden_dims: tuple[int, ...]

@@ -27,7 +27,6 @@ from unilab_core.config.on_policy_preset import PRESETS, OnPolicyPreset
 from unilab_core.nets.gaussian import GaussianPolicy, orthogonal_init
 from unilab_core.nets.policy_spec import policy_spec
 from unilab_core.nets.rsl_rl_weights import gaussian_weights
-from unilab_learner.replay.mirror import Mirror
 
 POLICY, CRITIC = "policy", "critic"
 """Names of the observation groups in every TensorDict."""
@@ -110,23 +109,6 @@ def add_final_values(
         return reward
     final = TensorDict({CRITIC: final_critic_obs}, batch_size=[rows.numel()])
     return reward.index_add(0, rows, algorithm.gamma * algorithm.critic(final).squeeze(-1))
-
-
-def mirror_every_second(algorithm: PPO, mirror: Mirror) -> None:
-    """Mirror the stored rollouts of environments 1, 3, 5, ...; returns and probabilities stay."""
-    storage = algorithm.storage
-    old_params = storage.distribution_params
-    assert old_params is not None, "a rollout has been stored"
-    old_mean, old_std = old_params
-    for part, image in (
-        (storage.observations[POLICY], mirror.obs),
-        (storage.observations[CRITIC], mirror.critic_obs),
-        (storage.actions, mirror.action),
-        (old_mean, mirror.action),
-        (old_std, mirror.spread),
-    ):
-        odd = part[:, 1::2]
-        odd.copy_(image(odd))
 
 
 def set_learning_rate(algorithm: PPO, learning_rate: float) -> None:

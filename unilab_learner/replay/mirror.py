@@ -1,15 +1,13 @@
-"""Left/right mirror images of training data: free data for a robot whose two sides are alike.
+"""Left/right mirror images of replay rows: free data for a robot whose two sides are alike.
 
 A walk seen in a mirror is a walk: observations, actions and next observations are mirrored
-together, the reward stays. A mirrored rollout is one of the mirrored policy, so the probabilities
-that were recorded for it stay as they are.
+together, the reward stays.
 """
 
 import torch
 from torch import Tensor
 
-from unilab_core.config.errors import ConfigError
-from unilab_core.contracts import EnvSpec, MirrorMap, Symmetry
+from unilab_core.contracts import MirrorMap, Symmetry
 from unilab_learner.replay.buffer import ReplayRows
 
 
@@ -21,35 +19,6 @@ class Mirror:
         self._critic_obs = _on(symmetry.critic_obs, device)
         self._action = _on(symmetry.action, device)
 
-    @classmethod
-    def of(cls, spec: EnvSpec, device: torch.device) -> "Mirror":
-        """The mirror of a task.
-
-        Raises:
-            ConfigError: the task has none.
-        """
-        if spec.symmetry is None:
-            raise ConfigError(
-                f"algo.symmetry_augmentation: {spec.task} has no known mirror image; use false"
-            )
-        return cls(spec.symmetry, device)
-
-    def obs(self, rows: Tensor) -> Tensor:
-        """The image of rows[..., O]."""
-        return _image(rows, self._obs)
-
-    def critic_obs(self, rows: Tensor) -> Tensor:
-        """The image of rows[..., C]."""
-        return _image(rows, self._critic_obs)
-
-    def action(self, rows: Tensor) -> Tensor:
-        """The image of rows[..., A] of actions or of their means."""
-        return _image(rows, self._action)
-
-    def spread(self, rows: Tensor) -> Tensor:
-        """The image of rows[..., A] of standard deviations: they change sides, not sign."""
-        return rows[..., self._action[0]]
-
     def every_second(self, rows: ReplayRows) -> ReplayRows:
         """The same rows, with rows 1, 3, 5, ... mirrored; changes `rows` in place."""
         for part, image in (
@@ -59,13 +28,10 @@ class Mirror:
             (rows.next_critic_obs, self._critic_obs),
             (rows.action, self._action),
         ):
-            part[1::2] = _image(part[1::2], image)
+            index, sign = image
+            # Indexing copies, so that the assignment does not read what it has just written.
+            part[1::2] = part[1::2][:, index] * sign
         return rows
-
-
-def _image(rows: Tensor, image: tuple[Tensor, Tensor]) -> Tensor:
-    index, sign = image
-    return rows[..., index] * sign  # indexing copies: the result never shares memory with `rows`
 
 
 def _on(image: MirrorMap, device: torch.device) -> tuple[Tensor, Tensor]:

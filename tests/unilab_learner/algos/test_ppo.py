@@ -1,7 +1,6 @@
 """PPO through rsl-rl-lib: what we add to it, and what we rely on it for."""
 
 import copy
-import math
 import subprocess
 import sys
 
@@ -9,16 +8,13 @@ import pytest
 import torch
 
 from unilab_core.config.on_policy import PpoConfig
-from unilab_core.contracts import MirrorMap, Symmetry
 from unilab_learner.algos.ppo import (
     add_final_values,
     build_ppo,
     export_policy,
-    mirror_every_second,
     observations,
     set_learning_rate,
 )
-from unilab_learner.replay.mirror import Mirror
 
 T, E, O, C, A = 5, 6, 3, 4, 2  # noqa: E741
 
@@ -84,31 +80,6 @@ def collect(algorithm, *, reward=1.0, terminated=(), truncated=(), final=None, c
         algorithm.process_env_step(obs, rewards, done, {})
     algorithm.compute_returns(obs)
     return obs
-
-
-def test_mirroring_changes_odd_environments_and_keeps_what_was_measured_of_them():
-    swap = MirrorMap(index=(1, 0), sign=(1.0, -1.0))
-    flip = {width: MirrorMap(index=tuple(range(width)), sign=(-1.0,) * width) for width in (O, C)}
-    mirror = Mirror(Symmetry(obs=flip[O], critic_obs=flip[C], action=swap), torch.device("cpu"))
-    algorithm = build(config())
-    collect(algorithm)
-    storage = algorithm.storage
-    before = {
-        "obs": storage.observations["policy"].clone(),
-        "actions": storage.actions.clone(),
-        "mean": storage.distribution_params[0].clone(),
-        "returns": storage.returns.clone(),
-    }
-    with torch.inference_mode():
-        mirror_every_second(algorithm, mirror)
-    assert torch.equal(storage.observations["policy"][:, 1::2], -before["obs"][:, 1::2])
-    assert torch.equal(storage.observations["policy"][:, 0::2], before["obs"][:, 0::2])
-    assert torch.equal(storage.actions[:, 1::2, 0], before["actions"][:, 1::2, 1])
-    assert torch.equal(storage.actions[:, 1::2, 1], -before["actions"][:, 1::2, 0])
-    assert torch.equal(storage.distribution_params[0][:, 1::2, 0], before["mean"][:, 1::2, 1])
-    assert torch.equal(storage.returns, before["returns"])
-    losses = algorithm.update()
-    assert all(math.isfinite(value) for value in losses.values())
 
 
 def test_a_truncated_row_is_worth_its_reward_and_the_value_of_its_final_observation():
