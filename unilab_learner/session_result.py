@@ -6,10 +6,10 @@ from typing import Any
 
 from unilab_core.config.config import Config
 from unilab_core.contracts import EnvSpec
+from unilab_core.telemetry.runtime_manifest import MANIFEST_SCHEMA_VERSION
 from unilab_core.telemetry.training_logger import TrainingLogger
 from unilab_learner.saver import Progress, Saver
 
-MANIFEST_VERSION = 1
 INFERENCE_RING_CAPACITY = 1
 """One request in flight per collector."""
 _MAX_GAUGES = ("max_in_flight", "max_publication_lag")
@@ -44,7 +44,7 @@ def session_result(parts: ResultParts) -> dict[str, Any]:
         "num_failed_saves": saver.num_failed_saves,
         "training_wall_time_sec": parts.wall_s,
         "runtime_manifest": {
-            "schema_version": MANIFEST_VERSION,
+            "schema_version": MANIFEST_SCHEMA_VERSION,
             "collector_metrics_interval": parts.config.training.collector_metrics_interval,
             "collector_backend_device": parts.spec.backend_device,
             **parts.transport,
