@@ -106,6 +106,7 @@ def _train(
     collector_bell = ctx.bell_of("collector", ctx.rank)
     stack.callback(collector_bell.close)
     reader = RingReader(collector_ring)
+    first_env_steps = progress.env_steps
     logger = _make_logger(ctx, learner, RingWriter(own_ring), progress)
     wired = wire(
         SessionParts(
@@ -139,6 +140,7 @@ def _train(
             saver=saver,
             transport=wired.sections([*loop.last_reports, *reader.read()]),
             progress=progress,
+            first_env_steps=first_env_steps,
             wall_s=loop.elapsed_s,
         )
     )

@@ -27,6 +27,8 @@ class ResultParts:
     transport: Mapping[str, Any]
     """Sections of the manifest that the algorithm's transport has."""
     progress: Progress
+    first_env_steps: int
+    """Where the step axis of this session began: above 0 in a resumed run."""
     wall_s: float
 
 
@@ -39,6 +41,7 @@ def session_result(parts: ResultParts) -> dict[str, Any]:
         # The closing drain stores the tick that the last logged iteration had still in flight.
         "completed_iterations": parts.progress.iteration,
         "total_env_steps": parts.progress.env_steps,
+        "first_env_steps": parts.first_env_steps,
         "reason": parts.reason,
         "last_checkpoint": None if last is None else str(last),
         "num_failed_saves": saver.num_failed_saves,

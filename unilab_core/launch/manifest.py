@@ -85,7 +85,7 @@ def _transport(files: JobFiles, records: Records) -> dict[str, Any]:
 def _reported_flight(records: Records) -> dict[str, int]:
     flight = dict.fromkeys(_NOT_READ_AGAIN, 0)
     for record in reversed(records):
-        gauges = record.get("inference")
+        gauges = record.get("inference") or record.get("flight")
         if isinstance(gauges, Mapping) and gauges:
             for tag, value in gauges.items():
                 flight[str(tag).removeprefix(_GAUGE_PREFIX)] = int(value)
