@@ -57,6 +57,7 @@ def words(tmp_path, monkeypatch):
         "C": "1",
         "N": "20",
         "S": "60",
+        "COMMAND": "unilab-launch --algo sac --task go2_joystick_flat",
         "...": "--algo sac --task go2_joystick_flat",
     }
 

@@ -28,6 +28,7 @@ INFERENCE_RING_CAPACITY = 1
 """One request in flight per collector."""
 
 _GAUGE_PREFIX = "Perf/collector_inference_"
+_WAIT_TAG = "Perf/collector_learner_action_wait_ms"
 _NOT_READ_AGAIN = ("max_in_flight", "max_publication_lag", "max_action_backlog")
 
 Records = Sequence[Mapping[str, Any]]
@@ -82,14 +83,15 @@ def _transport(files: JobFiles, records: Records) -> dict[str, Any]:
     return found
 
 
-def _reported_flight(records: Records) -> dict[str, int]:
-    flight = dict.fromkeys(_NOT_READ_AGAIN, 0)
+def _reported_flight(records: Records) -> dict[str, float]:
+    flight: dict[str, float] = dict.fromkeys(_NOT_READ_AGAIN, 0)
     for record in reversed(records):
         gauges = record.get("inference") or record.get("flight")
         if isinstance(gauges, Mapping) and gauges:
             for tag, value in gauges.items():
                 flight[str(tag).removeprefix(_GAUGE_PREFIX)] = int(value)
-            break
+            wait_ms = (record.get("timing") or {}).get(_WAIT_TAG)
+            return flight if wait_ms is None else {**flight, "wait_time_ms": wait_ms}
     return flight
 
 
