@@ -4,7 +4,7 @@ start (own session, adopted orphans) -> sample every interval -> ends by itself
                                             |-> no first sign of life: timeout/startup
                                             |-> no further one: timeout/stale_tick
                                             `-> SIGINT, SIGTERM, SIGHUP: external_cancellation
--> SIGTERM to its process group, 5 s, SIGKILL to every descendant (only when stopped)
+-> SIGTERM to its process group, grace, SIGKILL to every descendant (only when stopped)
 -> grace: what is still there is residue -> run_summary.json -> verdict
 """
 
@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from unilab_core.launch.loop import SignalPipe
+from unilab_core.run.json_files import read_json
 from unilab_core.run.run_dir import RunPaths
 from unilab_core.tools.soak.artifact import MonitorSettings, SoakArtifact
 from unilab_core.tools.soak.liveness import JobWatch, Movement
@@ -41,6 +42,8 @@ from unilab_ipc.peers import Peer, adopt_orphans
 ARTIFACT_NAME = "soak.json"
 CONSOLE_NAME = "soak-console.log"
 STOP_GRACE_S = 5.0
+RECORD_S = 4.0
+"""A launcher of ours needs this after its last child: kill, summary, removal of the names."""
 REAP_S = 5.0
 LOOK_INTERVAL_S = 0.1
 """Between two looks for residues: there is no event for the end of a process of unknown parent."""
@@ -206,11 +209,21 @@ class _Soak:
         """SIGTERM to the process group of the command, and SIGKILL to all that is left of it."""
         group = [row for row in self._descendants() if row.pgid == self._popen.pid]
         _signal(group, signal.SIGTERM)
-        deadline_s = time.monotonic() + STOP_GRACE_S
+        deadline_s = time.monotonic() + self._stop_grace_s()
         while not self._root.is_dead() and time.monotonic() < deadline_s:
             self._wait(max(0.0, deadline_s - time.monotonic()))
         if not self._root.is_dead():
             _signal(self._descendants(), signal.SIGKILL)
+
+    def _stop_grace_s(self) -> float:
+        """A job of ours has promised an end within its own limit, record and clean-up included."""
+        run_dir = self._watch.run_dir
+        record = None if run_dir is None else read_json(RunPaths(run_dir).config)
+        training = ((record or {}).get("config") or {}).get("training") or {}
+        promised_s = training.get("stop_grace_s")
+        if not isinstance(promised_s, int | float):
+            return STOP_GRACE_S
+        return max(STOP_GRACE_S, promised_s + RECORD_S)
 
     def _reap(self) -> int | None:
         try:
