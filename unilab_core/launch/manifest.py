@@ -55,8 +55,10 @@ def build_manifest(
     }
     for name, value in {**learner_share, **transport}.items():
         share = learner_share.get(name)
-        both = isinstance(value, Mapping) and isinstance(share, Mapping)
-        manifest[name] = {**share, **value} if both else value
+        if isinstance(value, Mapping) and isinstance(share, Mapping):
+            manifest[name] = {**share, **value}
+        else:
+            manifest[name] = value
     shutdown = shutdown_record(files, outcome, transport)
     # A manifest that breaks its own contract must not pass for a good one.
     for problem in manifest_problems(

@@ -5,7 +5,7 @@ best reward are carried by every record, so a ring that has wrapped loses nothin
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 from unilab_core.telemetry.window import TailThroughput
 
@@ -49,5 +49,5 @@ def _tail(iterations: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _is_positive(value: object) -> bool:
+def _is_positive(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float) and value > 0

@@ -13,7 +13,7 @@ type, unit or the meaning of null.
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 MANIFEST_SCHEMA_VERSION = 1
 
@@ -90,7 +90,7 @@ def manifest_problems(manifest: object, *, algo: str | None, completed: bool) ->
     return list(_problems(manifest, algo, completed))
 
 
-def is_count(value: object, at_least: int = 0) -> bool:
+def is_count(value: object, at_least: int = 0) -> TypeGuard[int]:
     """An integer of at least that much; bool and float are none."""
     return type(value) is int and value >= at_least
 

@@ -248,7 +248,6 @@ def _steps(name: str, summary: Mapping[str, Any], items: int, rows: int) -> Iter
     if not is_count(total, 1):
         yield f"total_env_steps: got {total!r}, expected an integer above 0"
         return
-    assert type(total) is int
     before = summary.get("first_env_steps")  # above 0 in a resumed run
     session = total - before if type(before) is int and 0 <= before <= total else total
     if session % rows != 0:
