@@ -1,4 +1,4 @@
-"""The helpers of this folder are importable by name."""
+"""The rig of this folder is importable by name."""
 
 import sys
 from pathlib import Path
