@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack
 
 from unilab_collector.wiring import CollectorParts, wire
@@ -43,14 +44,23 @@ def main() -> None:
 def _build_env(ctx: ChildContext) -> Env:
     ctx.beat.phase("startup/env_build")
     training = ctx.config.training
+    seed, num_threads = ctx.config.algo.seed + SEED_STRIDE * ctx.rank, ctx.num_threads or 1
+    requested = training.torch_threads.collector_num_threads
+    ctx.report_facts(
+        {
+            "pid": os.getpid(),
+            "threads": {"physics_num_threads": num_threads, "requested": requested},
+            "seeds": {"environment": seed},
+        }
+    )
     try:
         env = make_env(
             training.task_name,
             training.sim_backend,
             ctx.config.env,
             num_envs=ctx.config.algo.num_envs,
-            seed=ctx.config.algo.seed + SEED_STRIDE * ctx.rank,
-            num_threads=ctx.num_threads or 1,
+            seed=seed,
+            num_threads=num_threads,
         )
     except ConfigError:
         raise

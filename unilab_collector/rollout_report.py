@@ -11,7 +11,13 @@ import time
 from collections.abc import Mapping
 
 from unilab_collector.episode_stats import EpisodeStats
-from unilab_collector.tick_report import ACTION_WAIT, CYCLE_PHASES, ENV_STEP, STEP_DETAILS
+from unilab_collector.tick_report import (
+    ACTION_WAIT,
+    CYCLE_PHASES,
+    ENV_STEP,
+    INFERENCE_MAXIMA,
+    STEP_DETAILS,
+)
 from unilab_core.telemetry.phase_timer import NS_PER_MS, PhaseTimer
 from unilab_core.telemetry.records import CollectorReport
 from unilab_ipc.metric_queue import RingWriter
@@ -31,9 +37,18 @@ class RolloutRecords:
         self._rank = rank
 
     def write(
-        self, *, tick: int, env_steps: int, wall_ns: int, timing: Mapping[str, float]
-    ) -> None:
-        """One record: episode figures so far, and the rollout's times."""
+        self,
+        *,
+        tick: int,
+        env_steps: int,
+        wall_ns: int,
+        timing: Mapping[str, float],
+        flight: Mapping[str, int] | None = None,
+    ) -> bool:
+        """One record: episode figures so far, and the rollout's times; whether it was accepted.
+
+        `flight` is for the runtime manifest alone: PPO has no tags for its gauges.
+        """
         rewards, terminations, totals = self._stats.take_terms()
         report = CollectorReport(
             rank=self._rank,
@@ -52,7 +67,7 @@ class RolloutRecords:
             terminations=terminations,
             terminations_total=totals,
         )
-        self._ring.write(report.record())
+        return self._ring.write({**report.record(), "flight": dict(flight or {})})
 
 
 class SlotRolloutReporter:
@@ -67,12 +82,17 @@ class SlotRolloutReporter:
         self._records = records
         self._steps = steps_per_rollout
         self._first_wait_ns = 0
+        self._flight: dict[str, int] = {}
 
     def add_step_details(self, timings_ns: Mapping[str, int]) -> None:
         """PPO has no tags for the parts of a step."""
 
     def note_flight(self, flight: Mapping[str, int]) -> None:
-        """PPO has no tags for requests in flight."""
+        """Keep the newest gauges and their maxima since the last accepted record."""
+        maxima = {f"max_{name}": flight[name] for name in INFERENCE_MAXIMA}
+        for name, value in maxima.items():
+            maxima[name] = max(value, self._flight.get(name, 0))
+        self._flight = {**flight, **maxima}
 
     def publish_due(self, *, tick: int, env_steps: int, force: bool = False) -> None:
         """Publish once a rollout of vector ticks is complete.
@@ -88,7 +108,11 @@ class SlotRolloutReporter:
         if timer.cycles == 0 or (timer.cycles < self._steps and not force):
             return
         wall_ns = timer.wall_ns - self._first_wait_ns
-        self._records.write(tick=tick, env_steps=env_steps, wall_ns=wall_ns, timing={})
+        accepted = self._records.write(
+            tick=tick, env_steps=env_steps, wall_ns=wall_ns, timing={}, flight=self._flight
+        )
+        if accepted:
+            self._flight = {}
         timer.clear()
 
 

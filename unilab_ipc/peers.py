@@ -13,6 +13,7 @@ import signal
 from unilab_ipc.errors import IpcError, PeerDead
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
 
 
 def process_start_ticks(pid: int) -> int | None:
@@ -32,12 +33,14 @@ def set_parent_death_signal(expected_ppid: int, signum: signal.Signals = signal.
 
     The kernel means the parent *thread*: the launcher must spawn from its main thread.
     """
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_PDEATHSIG, int(signum), 0, 0, 0) != 0:
-        code = ctypes.get_errno()
-        raise IpcError(f"prctl(PR_SET_PDEATHSIG) failed: {os.strerror(code)}")
+    _prctl("PR_SET_PDEATHSIG", _PR_SET_PDEATHSIG, int(signum))
     if os.getppid() != expected_ppid:
         raise PeerDead("parent", 0, expected_ppid)
+
+
+def adopt_orphans() -> None:
+    """From now on a descendant whose parent ends becomes our child instead of init's."""
+    _prctl("PR_SET_CHILD_SUBREAPER", _PR_SET_CHILD_SUBREAPER, 1)
 
 
 class Peer:
@@ -98,6 +101,13 @@ class Peer:
             self._poll.unregister(self._fd)
             os.close(self._fd)
             self._fd = -1
+
+
+def _prctl(name: str, option: int, value: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, value, 0, 0, 0) != 0:
+        code = ctypes.get_errno()
+        raise IpcError(f"prctl({name}) failed: {os.strerror(code)}")
 
 
 def _stat_fields(pid: int) -> list[str] | None:

@@ -115,6 +115,14 @@ class AsyncLoop:
         """Time since the loop was built."""
         return (time.monotonic_ns() - self._start_ns) / NS_PER_S
 
+    def release_unread(self) -> int:
+        """Take the rollouts that arrived after the last update out of the ring; how many."""
+        num_unread = 0
+        while self._parts.ring.try_acquire() is not None:
+            self._parts.ring.release()
+            num_unread += 1
+        return num_unread
+
     def _iterate(self) -> None:
         timer, learner, beat = self._timer, self._parts.learner, self._parts.beat
         waiting = self._parts.ring.occupancy

@@ -5,6 +5,8 @@ from typing import Literal
 
 import torch
 
+from unilab_core.run.machine import cpu_flags
+
 CPU_BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16"})
 """Instruction sets with native bf16 products; without one, autocast only adds conversions."""
 
@@ -34,15 +36,3 @@ def resolve_amp(
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     return device.type == "cpu" and bool(CPU_BF16_FLAGS & cpu_flags(cpuinfo))
-
-
-def cpu_flags(cpuinfo: Path) -> frozenset[str]:
-    """Feature flags of the first core; empty where the file does not exist or has none."""
-    try:
-        text = cpuinfo.read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return frozenset()
-    for line in text.splitlines():
-        if line.startswith("flags"):
-            return frozenset(line.partition(":")[2].split())
-    return frozenset()

@@ -25,6 +25,7 @@ from unilab_ipc.metric_queue import RingReader, RingWriter
 from unilab_ipc.peers import Peer
 from unilab_learner.device import resolve_amp, resolve_device
 from unilab_learner.learner import Learner, learner_class
+from unilab_learner.runtime_facts import learner_facts
 from unilab_learner.saver import Progress, Saver
 from unilab_learner.session_result import ResultParts, session_result
 from unilab_learner.start_times import StartTimes
@@ -46,6 +47,7 @@ def run_session(ctx: ChildContext, start: StartTimes) -> None:
         device = resolve_device(ctx.config.training.device)
         use_amp = resolve_amp(ctx.config.training.use_amp, device)
         log.info("device %s, bf16 autocast %s", device, "on" if use_amp else "off")
+        ctx.report_facts(learner_facts(ctx.config, device, use_amp=use_amp))
         ctx.beat.phase("startup/learner_prepare")
         learner = make_learner(ctx.config.algo, spec, device, use_amp=use_amp)
         ctx.beat.advance()
@@ -104,6 +106,7 @@ def _train(
     collector_bell = ctx.bell_of("collector", ctx.rank)
     stack.callback(collector_bell.close)
     reader = RingReader(collector_ring)
+    first_env_steps = progress.env_steps
     logger = _make_logger(ctx, learner, RingWriter(own_ring), progress)
     wired = wire(
         SessionParts(
@@ -137,6 +140,7 @@ def _train(
             saver=saver,
             transport=wired.sections([*loop.last_reports, *reader.read()]),
             progress=progress,
+            first_env_steps=first_env_steps,
             wall_s=loop.elapsed_s,
         )
     )

@@ -6,10 +6,10 @@ from typing import Any
 
 from unilab_core.config.config import Config
 from unilab_core.contracts import EnvSpec
+from unilab_core.telemetry.runtime_manifest import MANIFEST_SCHEMA_VERSION
 from unilab_core.telemetry.training_logger import TrainingLogger
 from unilab_learner.saver import Progress, Saver
 
-MANIFEST_VERSION = 1
 INFERENCE_RING_CAPACITY = 1
 """One request in flight per collector."""
 _MAX_GAUGES = ("max_in_flight", "max_publication_lag")
@@ -27,6 +27,8 @@ class ResultParts:
     transport: Mapping[str, Any]
     """Sections of the manifest that the algorithm's transport has."""
     progress: Progress
+    first_env_steps: int
+    """Where the step axis of this session began: above 0 in a resumed run."""
     wall_s: float
 
 
@@ -39,12 +41,13 @@ def session_result(parts: ResultParts) -> dict[str, Any]:
         # The closing drain stores the tick that the last logged iteration had still in flight.
         "completed_iterations": parts.progress.iteration,
         "total_env_steps": parts.progress.env_steps,
+        "first_env_steps": parts.first_env_steps,
         "reason": parts.reason,
         "last_checkpoint": None if last is None else str(last),
         "num_failed_saves": saver.num_failed_saves,
         "training_wall_time_sec": parts.wall_s,
         "runtime_manifest": {
-            "schema_version": MANIFEST_VERSION,
+            "schema_version": MANIFEST_SCHEMA_VERSION,
             "collector_metrics_interval": parts.config.training.collector_metrics_interval,
             "collector_backend_device": parts.spec.backend_device,
             **parts.transport,

@@ -231,11 +231,14 @@ def _wire_appo(parts: SessionParts) -> Wired:
 
     def sections(_last_reports: Records) -> dict[str, Any]:
         pool = learner.pool
+        num_unread = loop.release_unread()  # the collector has left: nothing follows
         return {
             "rollout_ring": {
                 **ring.gauges(),
                 "max_policy_lag": pool.max_lag,
                 "stale_rollouts": pool.num_dropped,
+                "unread_rollouts": num_unread,
+                "rollout_rows": algo.num_envs * algo.steps_per_env,
             }
         }
 

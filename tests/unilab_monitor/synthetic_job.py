@@ -98,6 +98,7 @@ def iteration(t_ns: int, number: int, **changes) -> IterationReport:
             "Train/replay_ingress_dropped_batches": 0.0,
         },
         "reward_mean": 4.2,
+        "reward_best": 5.0,
         "rewards": {f"reward/{name}": value for name, value in REWARD_TERMS.items()},
         "episode_length": 213.0,
         "timeout_rate": 0.02,

@@ -6,15 +6,19 @@ ended.json         (registry) the pointer to both
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from unilab_core.launch.job_files import JobFiles
+from unilab_core.launch.manifest import build_manifest
 from unilab_core.launch.outcome import Outcome
+from unilab_core.launch.record_figures import figures_from_records
+from unilab_core.launch.shutdown import cleanup_error, error_type
 from unilab_core.run.exit_codes import ExitCode
-from unilab_core.run.json_files import finite, write_json_atomic
+from unilab_core.run.json_files import finite, read_json, write_json_atomic
 from unilab_core.run.run_dir import RunPaths
 from unilab_core.telemetry.metric_schema import METRIC_SCHEMA_VERSION
 from unilab_core.telemetry.plain import format_number
@@ -79,12 +83,12 @@ def write_ending(
     """
     run = RunPaths(facts.run_dir)
     remove_partial_files(run)
-    records = {
-        role: recent_records(files.segment(f"{role}_metrics"), clock)
-        for role in ("learner", "collector")
+    rings = {
+        role: ring_records(files.segment(f"{role}_metrics")) for role in ("learner", "collector")
     }
+    records = {role: newest_records(ring, clock) for role, ring in rings.items()}
     ended_utc = now_utc()
-    summary = build_summary(files, facts, outcome, records["learner"], clock)
+    summary = build_summary(files, facts, outcome, rings, clock)
     summary["end_time_utc"] = ended_utc
     write_json_atomic(
         run.last_state,
@@ -98,6 +102,17 @@ def write_ending(
     )
     write_json_atomic(run.summary, summary)
     return finite(summary)
+
+
+def note_cleanup_error(run_dir: Path, error: Exception) -> None:
+    """Add to the summary what went wrong after it was written: the removal of the names."""
+    path = RunPaths(run_dir).summary
+    summary = read_json(path)
+    if summary is None:
+        return
+    errors = summary["runtime_manifest"]["shutdown"]["cleanup"]["errors"]
+    errors.append(cleanup_error(type(error).__name__, str(error)))
+    write_json_atomic(path, summary)
 
 
 def remove_partial_files(run: RunPaths) -> None:
@@ -133,20 +148,26 @@ def build_summary(
     files: JobFiles,
     facts: RunFacts,
     outcome: Outcome,
-    learner_records: list[dict[str, Any]],
+    rings: Mapping[str, list[dict[str, Any]]],
     clock: Clock,
 ) -> dict[str, Any]:
-    """Figures of the run; the learner's own result wins over what its last record tells."""
+    """Figures of the run; the learner's own result wins over what its last record tells.
+
+    `rings`: everything that the metric rings of `learner` and `collector` still hold.
+    """
     training, algo = files.config.training, files.config.algo
     summary: dict[str, Any] = dict.fromkeys(SUMMARY_FIELDS)
     summary["metric_schema_version"] = METRIC_SCHEMA_VERSION
-    summary.update(_from_last_record(learner_records))
+    summary.update(figures_from_records(rings["learner"]))
     summary.update(newest_checkpoint(RunPaths(facts.run_dir).checkpoints))
     try:
         result = files.folder.read_json("learner_result.json") or {}
     except RecordInvalid:
         result = {}
     summary.update({key: value for key, value in result.items() if value is not None})
+    summary["runtime_manifest"] = build_manifest(
+        files, outcome, result.get("runtime_manifest") or {}, rings["collector"]
+    )
     failure = outcome.failure
     summary.update(
         {
@@ -163,7 +184,7 @@ def build_summary(
             "wandb_run_url": result.get("wandb_run_url"),
             "seed": algo.seed,
             "play_video_path": None,
-            "error_type": None if failure is None else f"{failure.role}-{failure.rank}",
+            "error_type": error_type(outcome),
             "error": None if failure is None else failure.line(),
             "also": list(outcome.later),
         }
@@ -197,10 +218,20 @@ def newest_checkpoint(folder: Path) -> dict[str, Any]:
 
 def recent_records(ring: Segment, clock: Clock) -> list[dict[str, Any]]:
     """Records of the last seconds, and the static facts however old they are."""
+    return newest_records(ring_records(ring), clock)
+
+
+def ring_records(ring: Segment) -> list[dict[str, Any]]:
+    """Everything that a metric ring still holds, oldest first."""
     reader = RingReader(ring)
     records: list[dict[str, Any]] = []
     while batch := reader.read():
         records.extend(batch)
+    return records
+
+
+def newest_records(records: list[dict[str, Any]], clock: Clock) -> list[dict[str, Any]]:
+    """Those of the last seconds, and the static facts however old they are."""
     since_ns = clock.now_ns() - round(HISTORY_S * 1e9)
     facts = [record for record in records if record.get("kind") == "run"][-1:]
     recent = [record for record in records if _time_ns(record) >= since_ns] or records[-1:]
@@ -222,26 +253,6 @@ def _status(outcome: Outcome) -> str:
 def _time_ns(record: dict[str, Any]) -> int:
     t_ns = record.get("t_ns")
     return t_ns if isinstance(t_ns, int) else 0
-
-
-def _from_last_record(records: list[dict[str, Any]]) -> dict[str, Any]:
-    last = next((r for r in reversed(records) if r.get("kind") == "iteration"), None)
-    if last is None:
-        return {}
-    learner = last.get("learner") or {}
-    return {
-        "completed_iterations": last.get("iteration"),
-        "total_env_steps": last.get("env_steps"),
-        "final_mean_reward": last.get("reward_mean"),
-        "mean_episode_length": last.get("episode_length"),
-        "final_env_steps_per_sec": last.get("steps_per_s"),
-        "final_learner_replay_rows_per_sec": last.get("rows_per_s"),
-        "final_cycle_wall_ms": last.get("wall_ms"),
-        "final_inference_ms": learner.get("Perf/learner_inference_ms"),
-        "final_inference_h2d_ms": learner.get("Perf/learner_inference_h2d_ms"),
-        "final_inference_forward_ms": learner.get("Perf/learner_inference_forward_ms"),
-        "final_inference_d2h_ms": learner.get("Perf/learner_inference_d2h_ms"),
-    }
 
 
 def _count(value: object) -> str:

@@ -112,6 +112,14 @@ class JobFiles:
         """One of the segments created so far."""
         return next(segment for spec, segment in self._segments if spec.kind == kind)
 
+    def find_segment(self, kind: str) -> Segment | None:
+        """The same, or None where the run has not come that far or has no such segment."""
+        return next((segment for spec, segment in self._segments if spec.kind == kind), None)
+
+    def segment_sizes(self) -> list[tuple[str, int]]:
+        """Kind and bytes of every segment created so far, in that order."""
+        return [(spec.kind, segment.size_bytes) for spec, segment in self._segments]
+
     def board(self) -> HeartbeatBoard:
         """The heartbeat board."""
         return HeartbeatBoard(self.segment("heartbeat"))

@@ -96,6 +96,8 @@ class Outcome:
     failure: Failure | None = None
     later: tuple[str, ...] = ()
     """What followed from the first cause, or went wrong while stopping."""
+    exits: tuple[ChildExit, ...] = ()
+    """Every child that was seen to end, in that order."""
     trained: bool = True
     """False when the run ended before its first environment step."""
     keep_names: bool = False

@@ -84,12 +84,23 @@ class ChildProcess:
         with contextlib.suppress(PeerDead, IpcError):
             self.peer.send_signal(signum)
 
-    def end_now(self) -> None:
-        """SIGKILL and reap, for a launcher that cannot go on itself."""
-        if self._popen.returncode is None:
-            self.send_signal(signal.SIGKILL)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._popen.wait(END_NOW_S)
+    def end_now(self) -> ChildExit | None:
+        """SIGKILL and reap, for a launcher that cannot go on itself; None: ended, or stuck."""
+        if self._popen.returncode is not None:
+            return None
+        self.send_signal(signal.SIGKILL)
+        try:
+            returncode = self._popen.wait(END_NOW_S)
+        except subprocess.TimeoutExpired:
+            return None
+        return ChildExit(
+            role=self.spec.role,
+            rank=self.spec.rank,
+            pid=self._popen.pid,
+            returncode=returncode,
+            phase="ended",
+            error=read_json(self._error),
+        )
 
 
 def capture_stacks(peer: Peer, log: Path) -> str:

@@ -9,9 +9,7 @@ of the start-up are StartError: an exit code and one line.
 
 import errno
 import faulthandler
-import importlib.metadata
 import os
-import platform
 import shutil
 import signal
 import sys
@@ -26,10 +24,17 @@ from unilab_core.config.errors import ConfigError
 from unilab_core.config.hardware import detect_profile
 from unilab_core.config.support import unsupported_settings
 from unilab_core.launch.console import Console, Panel, can_draw
-from unilab_core.launch.ending import RunFacts, ended_record, last_line, now_utc, write_ending
+from unilab_core.launch.ending import (
+    RunFacts,
+    ended_record,
+    last_line,
+    note_cleanup_error,
+    now_utc,
+    write_ending,
+)
 from unilab_core.launch.job_files import JobFiles
 from unilab_core.launch.loop import Loop, SignalPipe
-from unilab_core.launch.outcome import Outcome
+from unilab_core.launch.outcome import ChildExit, Failure, Outcome, failed
 from unilab_core.launch.plan import plan
 from unilab_core.launch.play import record_video
 from unilab_core.launch.processes import ChildProcess, read_tail
@@ -38,6 +43,7 @@ from unilab_core.run.child import STACKS_SIGNAL
 from unilab_core.run.exit_codes import ExitCode
 from unilab_core.run.failures import CheckpointError, RunDirError
 from unilab_core.run.json_files import write_json_atomic
+from unilab_core.run.machine import software_versions
 from unilab_core.run.run_dir import (
     RunPaths,
     create_run_dir,
@@ -308,11 +314,7 @@ class _TrainingRun:
                 "sim": self._config.training.sim_backend,
                 "command": sys.argv,
                 "resumed_from": self._config.algo.load_run if self._config.algo.resume else None,
-                "versions": {
-                    "unilab": _version("unilab-rl"),
-                    "python": platform.python_version(),
-                    "platform": platform.platform(),
-                },
+                "versions": software_versions(),
                 "config": self._config.to_dict(),
             },
         )
@@ -357,6 +359,7 @@ class _TrainingRun:
                 panel.send_signal(signal.SIGTERM)
                 panel.leave()
                 self._console.release()
+            self._summarise(files, facts, outcome)
             return
         ended = ended_record(files, facts, outcome, now_utc())
         try:
@@ -364,7 +367,7 @@ class _TrainingRun:
             self._summarise(files, facts, outcome)
             files.beat().phase("finalize/cleanup")
         finally:  # whatever the summary meets, the names go and the terminal comes back
-            files.close(ended)
+            self._remove_names(files, facts, ended)
             if panel is not None:
                 panel.leave()
                 self._console.release()
@@ -375,6 +378,13 @@ class _TrainingRun:
             self._summary = write_ending(files, facts, outcome, self._clock)
         except OSError as error:
             self._console.warn(f"cannot write the summary of {facts.run_dir}: {error}")
+
+    def _remove_names(self, files: JobFiles, facts: RunFacts, ended: dict[str, Any]) -> None:
+        try:
+            files.close(ended)
+        except (OSError, IpcError) as error:
+            self._console.warn(f"cannot remove every name of run {facts.run_id}: {error}")
+            note_cleanup_error(facts.run_dir, error)
 
     def _last_words(self, facts: RunFacts, outcome: Outcome) -> None:
         if outcome.failure is not None:
@@ -406,7 +416,9 @@ class _TrainingRun:
         error: BaseException,
     ) -> None:
         """The launcher itself failed: leave nothing running and nothing named."""
-        _kill(children)
+        exits = _kill(children)
+        if children:  # the board and the rings exist, so the run can be accounted for
+            self._summarise(files, facts, _launcher_failure(error, exits))
         ended = {
             "state": "ended",
             "reason": f"the launcher failed: {error}",
@@ -422,9 +434,21 @@ class _TrainingRun:
             shutil.rmtree(facts.run_dir, ignore_errors=True)
 
 
-def _kill(children: list[ChildProcess]) -> None:
-    for child in reversed(children):
-        child.end_now()
+def _kill(children: list[ChildProcess]) -> tuple[ChildExit, ...]:
+    return tuple(exit_ for child in reversed(children) if (exit_ := child.end_now()) is not None)
+
+
+def _launcher_failure(error: BaseException, exits: tuple[ChildExit, ...]) -> Outcome:
+    cause = f"failed: {type(error).__name__}: {error}"
+    failure = Failure(
+        exit_code=_start_code(error),
+        role="launcher",
+        rank=0,
+        pid=os.getpid(),
+        cause=cause,
+        phase="training/supervise",
+    )
+    return replace(failed(failure), exits=exits)
 
 
 def _start_code(error: BaseException) -> int:
@@ -438,10 +462,3 @@ def _start_code(error: BaseException) -> int:
 def _space_or_usage(error: OSError) -> int:
     full = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN)
     return int(ExitCode.NO_SPACE if error.errno in full else ExitCode.USAGE)
-
-
-def _version(distribution: str) -> str | None:
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return None

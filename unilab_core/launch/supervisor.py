@@ -126,6 +126,7 @@ class Supervisor:
         self._stop_signum = 0
         self._deadlines = _Deadlines()
         self._later: list[str] = []
+        self._exits: list[ChildExit] = []
         self._reported: dict[tuple[str, int], int] = {}
         self._progress: tuple[int, ...] = ()
 
@@ -143,7 +144,12 @@ class Supervisor:
     def outcome(self) -> Outcome:
         """How the job ended; only once `done`."""
         assert self._outcome is not None
-        return replace(self._outcome, later=tuple(self._later), trained=self._stepped)
+        return replace(
+            self._outcome,
+            later=tuple(self._later),
+            exits=tuple(self._exits),
+            trained=self._stepped,
+        )
 
     # ---- events, in the order in which a run meets them
 
@@ -165,6 +171,7 @@ class Supervisor:
 
     def exits(self, exits: Sequence[ChildExit]) -> None:
         """Children have ended; of those seen in one look, any may be the cause."""
+        self._exits.extend(exits)
         for child_exit in exits:
             for child in self._children:
                 if (child.role, child.rank) == (child_exit.role, child_exit.rank):

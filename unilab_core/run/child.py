@@ -23,7 +23,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -124,6 +124,10 @@ class ChildContext:
     def bell_of(self, role: str, rank: int = 0) -> Doorbell:
         """The doorbell that wakes another role."""
         return Doorbell.open(self.folder.bell_path(role, rank))
+
+    def report_facts(self, facts: Mapping[str, Any]) -> None:
+        """What this process really runs with, for the runtime manifest; plain values."""
+        self.folder.write_json(f"facts-{self.role}-{self.rank}.json", facts)
 
     def ring_launcher(self) -> None:
         """Tell the launcher to look (a file was written, a signal arrived)."""

@@ -180,6 +180,8 @@ class IterationReport:
     """Learner timing tags in their unit (s for Perf/learning_time)."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     reward_mean: float | None = None
+    reward_best: float | None = None
+    """Best `reward_mean` of the run so far."""
     rewards: Mapping[str, float] = field(default_factory=dict)
     terminations: Mapping[str, float] = field(default_factory=dict)
     episode_length: float | None = None
@@ -211,6 +213,7 @@ class IterationReport:
             learner=_table(record, "learner"),
             metrics=_table(record, "metrics"),
             reward_mean=_number_or_none(record, "reward_mean"),
+            reward_best=_number_or_none(record, "reward_best"),
             rewards=_table(record, "rewards"),
             terminations=_table(record, "terminations"),
             episode_length=_number_or_none(record, "episode_length"),

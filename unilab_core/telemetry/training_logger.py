@@ -286,6 +286,7 @@ class TrainingLogger:
             learner=learner,
             metrics=metrics,
             reward_mean=reward,
+            reward_best=self._best_mean_reward,
             rewards=collected.rewards,
             terminations=collected.terminations,
             episode_length=collected.mean_episode_length,

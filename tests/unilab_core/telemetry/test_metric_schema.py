@@ -1,9 +1,12 @@
 """The schema is complete, frozen per version, and refuses what it does not know."""
 
 import hashlib
+import json
 import math
 import subprocess
 import sys
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,10 +14,11 @@ import pytest
 from unilab_core.telemetry import metric_schema as schema
 from unilab_core.telemetry.metric_spec import ALGOS, OWNERS
 
-# sha256 over "tag|unit|meaning" of every fixed tag and family, sorted. A failing digest with an
-# unchanged version means that a name, a unit or a meaning changed: raise the version. Only when a
-# tag was *added* may the digest of the current version be replaced.
-FROZEN_DIGESTS = {1: "d31875003d3ade47646ef3a786da8d4390df43f10247c631e40c31bf3e307315"}
+# One file per schema version with unit and meaning of every tag and family, never edited but to
+# add a tag. Whoever changes or removes one raises METRIC_SCHEMA_VERSION and adds the next file.
+FROZEN = Path(__file__).parent / "frozen"
+DIGESTS = {1: "2076ac201c92ec2c0ebfe6beca9c378cee02b1c5d13a0dfedba1ded5178e6a9c"}
+"""sha256 of the files of released versions, so that an edit of the past is seen as one."""
 
 SAC_TAGS_ON_CPU = {
     "Train/iteration",
@@ -85,10 +89,46 @@ def all_declared():
     return [*schema.METRICS.values(), *schema.FAMILIES]
 
 
-def test_names_units_and_meanings_of_the_current_version_are_frozen():
-    lines = sorted(f"{m.tag}|{m.unit}|{m.doc}" for m in all_declared())
-    digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()
-    assert FROZEN_DIGESTS[schema.METRIC_SCHEMA_VERSION] == digest
+def frozen_tags():
+    path = FROZEN / f"metric_schema_{schema.METRIC_SCHEMA_VERSION}.json"
+    assert path.is_file(), f"a new version needs its own file: {path.name}"
+    record = json.loads(path.read_text(encoding="utf-8"))
+    assert record["metric_schema_version"] == schema.METRIC_SCHEMA_VERSION
+    return record["tags"]
+
+
+def broken_promises(declared, frozen):
+    """Tags whose name, unit or meaning is not what the frozen version says."""
+    now = {m.tag: {"unit": m.unit, "meaning": m.doc} for m in declared}
+    return sorted(tag for tag, promise in frozen.items() if now.get(tag) != promise)
+
+
+def test_no_name_unit_or_meaning_changes_within_a_version():
+    assert broken_promises(all_declared(), frozen_tags()) == [], "raise METRIC_SCHEMA_VERSION"
+
+
+def test_an_added_tag_is_frozen_with_its_version():
+    missing = {m.tag for m in all_declared()} - frozen_tags().keys()
+    assert missing == set(), "add them to the file of the current version"
+
+
+def test_the_frozen_files_themselves_are_not_rewritten():
+    files = {int(path.stem.rpartition("_")[2]): path for path in FROZEN.glob("*.json")}
+    assert files.keys() == DIGESTS.keys() == set(range(1, schema.METRIC_SCHEMA_VERSION + 1))
+    for version, path in files.items():
+        assert hashlib.sha256(path.read_bytes()).hexdigest() == DIGESTS[version], path.name
+
+
+@pytest.mark.parametrize("change", ["name", "unit", "meaning", "removed"])
+def test_the_guard_sees_every_kind_of_change(change):
+    first, *others = all_declared()
+    changed = {
+        "name": [replace(first, tag=f"{first.tag}_2")],
+        "unit": [replace(first, unit="furlongs")],
+        "meaning": [replace(first, doc="Something else.")],
+        "removed": [],
+    }[change]
+    assert broken_promises([*changed, *others], frozen_tags()) == [first.tag]
 
 
 def test_there_are_68_fixed_tags_of_which_the_logger_owns_28():

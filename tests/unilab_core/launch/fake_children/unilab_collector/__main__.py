@@ -1,6 +1,6 @@
 """A collector without an environment: it writes a spec, then counts ticks until it is told.
 
-UNILAB_FAKE_COLLECTOR: run (default), raise, exit7, hang, deaf, no_spec.
+UNILAB_FAKE_COLLECTOR: run (default), raise, nan, exit7, hang, deaf, no_spec.
 """
 
 import os
@@ -9,7 +9,7 @@ import time
 
 from unilab_core.contracts import EnvSpec
 from unilab_core.run.child import child_parser, child_session
-from unilab_core.run.failures import EnvError
+from unilab_core.run.failures import EnvError, NonFiniteError
 from unilab_core.run.job_segments import open_slot
 from unilab_ipc.errors import PeerTimeout
 
@@ -75,6 +75,8 @@ def collect(ctx, built):
 def misbehave():
     if MODE == "raise":
         raise EnvError("step failed: ValueError: bad joint\nsecond line")
+    if MODE == "nan":
+        raise NonFiniteError("reward", 17, 1204)
     if MODE == "exit7":
         os._exit(7)
     if MODE == "hang":
