@@ -19,6 +19,7 @@ from unilab_core.run.child import ChildContext
 from unilab_core.run.job_segments import open_ring
 from unilab_core.telemetry.records import RunInfo
 from unilab_core.telemetry.tensorboard_sink import TensorBoardSink
+from unilab_core.telemetry.timeline.session import open_timeline
 from unilab_core.telemetry.training_logger import Sink, TrainingLogger
 from unilab_ipc.errors import PeerTimeout
 from unilab_ipc.metric_queue import RingReader, RingWriter
@@ -105,6 +106,11 @@ def _train(
     stack.callback(collector_bell.close)
     reader = RingReader(collector_ring)
     logger = _make_logger(ctx, learner, RingWriter(own_ring), progress)
+    recorder = open_timeline(
+        ctx.config.training, ctx.run.run_dir, ctx.launch["run_id"], "learner", ctx.rank
+    )
+    if recorder is not None:
+        stack.callback(recorder.close)
     wired = wire(
         SessionParts(
             ctx=ctx,
@@ -118,6 +124,7 @@ def _train(
             collector=collector,
             collector_bell=collector_bell,
             progress=progress,
+            recorder=recorder,
         )
     )
     loop = wired.loop

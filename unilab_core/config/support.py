@@ -13,17 +13,12 @@ from unilab_core.config.training import NanGuardConfig, TrainingConfig
 
 _LATER = "not part of this version yet"
 _WANDB = "Weights & Biases is not part of this version yet; use training.logger=tensorboard"
-_TIMELINE = f"the timeline of training.trace_enabled is {_LATER}"
 _DUMP = "the dump of values that are not finite is not part of this version yet"
 
 # Keys without an effect so far: any other value than the default is refused with this reason.
 INERT_TRAINING = {
     "rl_trace": _LATER,
     "rl_trace_every": f"training.rl_trace is {_LATER}",
-    "trace_enabled": _LATER,
-    "trace_output_dir": _TIMELINE,
-    "trace_thread_time": _TIMELINE,
-    "trace_cuda_events": _TIMELINE,
     "wandb_project": _WANDB,
     "wandb_entity": _WANDB,
     "wandb_group": _WANDB,

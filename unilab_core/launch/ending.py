@@ -5,6 +5,7 @@ run_summary.json   figures: what the learner computed, completed from its last r
 ended.json         (registry) the pointer to both
 """
 
+import logging
 import re
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -18,6 +19,7 @@ from unilab_core.run.json_files import finite, write_json_atomic
 from unilab_core.run.run_dir import RunPaths
 from unilab_core.telemetry.metric_schema import METRIC_SCHEMA_VERSION
 from unilab_core.telemetry.plain import format_number
+from unilab_core.telemetry.timeline.files import merge_parts, timeline_folder
 from unilab_ipc.clock import Clock
 from unilab_ipc.errors import RecordInvalid
 from unilab_ipc.memory import Segment
@@ -54,6 +56,8 @@ SUMMARY_FIELDS = (
     "final_inference_d2h_ms",
 )
 
+log = logging.getLogger(__name__)
+
 _CHECKPOINT = re.compile(r"checkpoint_(\d+)\.pt")
 
 
@@ -84,8 +88,10 @@ def write_ending(
         for role in ("learner", "collector")
     }
     ended_utc = now_utc()
+    trace_path = _merge_timeline(files, facts)
     summary = build_summary(files, facts, outcome, records["learner"], clock)
     summary["end_time_utc"] = ended_utc
+    summary["trace_path"] = None if trace_path is None else str(trace_path)
     write_json_atomic(
         run.last_state,
         {
@@ -98,6 +104,19 @@ def write_ending(
     )
     write_json_atomic(run.summary, summary)
     return finite(summary)
+
+
+def _merge_timeline(files: JobFiles, facts: RunFacts) -> Path | None:
+    """One file of the roles' parts; a full disk leaves the parts, which open one by one."""
+    training = files.config.training
+    if not training.trace_enabled:
+        return None
+    folder = timeline_folder(facts.run_dir, training.trace_output_dir)
+    try:
+        return merge_parts(folder, facts.run_id)
+    except OSError as error:
+        log.warning("the timeline stays in parts in %s: %s", folder, error)
+        return None
 
 
 def remove_partial_files(run: RunPaths) -> None:
