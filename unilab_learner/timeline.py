@@ -11,6 +11,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from torch import Tensor
+
 from unilab_core.telemetry.phase_timer import PhaseTimer
 from unilab_core.telemetry.timeline.recorder import CpuTimes, TraceRecorder
 from unilab_core.telemetry.timeline.session import (
@@ -22,6 +24,8 @@ from unilab_core.telemetry.timeline.session import (
     title,
 )
 from unilab_core.telemetry.timeline.traced_timer import LapHandler
+from unilab_ipc.replay_ingress import TransitionSlot
+from unilab_ipc.slot_ring import SlotConsumer
 from unilab_learner.cuda_lane import CudaLane
 from unilab_learner.inference_server import D2H, FORWARD, H2D, InferenceServer
 from unilab_learner.replay.buffer import ReplayBuffer
@@ -151,21 +155,17 @@ class OffPolicyTimeline:
             },
         )
 
-    def drained(self, start_ns: int, ticks: int) -> None:
-        """Ticks that just went from the ingress into the replay."""
+    def drained(self, start_ns: int, ends_ns: Sequence[int]) -> None:
+        """Ticks went from the ingress into the replay, one after the other."""
+        tick = self._replay.ticks_written - len(ends_ns)
+        for end_ns in ends_ns:
+            self._stored.append(tick)
+            self._lane.slice("Ingress Commit", start_ns, end_ns, flows=self._flows([tick]))
+            start_ns = end_ns
+            tick += 1
         self._drained_ns = time.monotonic_ns()
-        if ticks == 0:
-            return
-        last = self._replay.ticks_written
-        numbers = range(last - ticks, last)
-        self._stored.extend(numbers)
-        self._lane.slice(
-            "Ingress Commit",
-            start_ns,
-            self._drained_ns,
-            flows=self._flows(numbers),
-        )
-        self._slots.set(self._drained_ns, self._occupancy())
+        if ends_ns:
+            self._slots.set(self._drained_ns, self._occupancy())
 
     def _inferred(self, start_ns: int, end_ns: int, cpu: CpuTimes | None) -> None:
         nested = self._server.nested_ns
@@ -222,12 +222,26 @@ class TracedDrain(IngressDrain):
     timeline: OffPolicyTimeline | None = None
     """Set once both exist."""
 
+    def __init__(
+        self,
+        consumer: SlotConsumer[TransitionSlot],
+        replay: ReplayBuffer,
+        on_tick: Callable[[Tensor, Tensor], None],
+    ) -> None:
+        def mark(obs: Tensor, critic_obs: Tensor) -> None:
+            on_tick(obs, critic_obs)
+            self._ends_ns.append(time.monotonic_ns())
+
+        super().__init__(consumer, replay, mark)
+        self._ends_ns: list[int] = []
+
     def drain(self) -> int:
         """As the plain drain."""
         start_ns = time.monotonic_ns()
         ticks = super().drain()
         if self.timeline is not None:
-            self.timeline.drained(start_ns, ticks)
+            self.timeline.drained(start_ns, self._ends_ns)
+        self._ends_ns.clear()
         return ticks
 
 
