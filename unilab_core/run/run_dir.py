@@ -6,6 +6,7 @@
         last_state.json        what monitors show after the end
         checkpoints/           the last two and the best
         policy.pt              the newest policy, all that evaluation needs
+        policy.onnx            the same for other runtimes (training.export_onnx)
         policies/              policies on a clock (training.policy_interval_s)
         logs/<role>-<rank>.log           output of each process, stacks included
         logs/<role>-<rank>.error.json    why a process failed
@@ -63,6 +64,11 @@ class RunPaths:
     def policy(self) -> Path:
         """Newest exported policy."""
         return self.run_dir / "policy.pt"
+
+    @property
+    def onnx(self) -> Path:
+        """The newest policy for other runtimes."""
+        return self.run_dir / "policy.onnx"
 
     @property
     def policies(self) -> Path:

@@ -23,8 +23,12 @@ from unilab_core.telemetry.timeline import packets
 from unilab_core.telemetry.timeline.wire import varint
 
 FLUSH_INTERVAL_S = 0.5
+NS_PER_MS = 1_000_000
 MAX_PENDING = 200_000
 """Some 40 MB, or a minute of a disk that stands still."""
+
+WRITER_CPU = "Writer CPU"
+"""Counter of the CPU time that this file has cost its thread."""
 
 Span = tuple[str, str, int, int]
 """A nested slice: name, tag, begin and end."""
@@ -134,6 +138,7 @@ class TraceRecorder:
         self._failing = False
         self._stop = threading.Event()
         self._lost_lane = self.counter("Events Lost", "events")
+        self._cpu_lane = self.counter(WRITER_CPU, "ms")
         self._reported_lost = 0
         self._thread = threading.Thread(target=self._run, name="timeline", daemon=True)
         self._thread.start()
@@ -201,6 +206,9 @@ class TraceRecorder:
         if self.lost_count != self._reported_lost:
             self._reported_lost = self.lost_count
             events.append((self._lost_lane.uuid, time.monotonic_ns(), self.lost_count))
+        if events:
+            cpu_ms = time.thread_time_ns() / NS_PER_MS
+            events.append((self._cpu_lane.uuid, time.monotonic_ns(), cpu_ms))
         with self._lock:
             tracks = list(self._tracks)
         data = b"".join(tracks)
