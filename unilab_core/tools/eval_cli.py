@@ -31,7 +31,10 @@ class OnnxTargetError(ValueError):
 
 def main(argv: list[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    args = _parser().parse_args(argv)
+    parser = _parser()
+    args = parser.parse_args(argv)
+    if args.viewer and (args.json or args.video is not None or args.export_onnx is not None):
+        parser.error("--viewer shows the policy and nothing else; leave the other outputs out")
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny products: more threads only wait
     from unilab_core.config.errors import ConfigError
     from unilab_core.nets.onnx_file import OnnxExportError, OnnxUnavailableError
@@ -39,6 +42,8 @@ def main(argv: list[str] | None = None) -> int:
     from unilab_core.tools.offscreen import OffscreenUnavailableError, prepare_offscreen
 
     try:
+        if args.viewer:
+            return _view(args)
         if args.video is not None:
             prepare_offscreen()
         _run(args)
@@ -70,6 +75,30 @@ def _run(args: argparse.Namespace) -> None:
     for name in ("video", "onnx"):
         if name in report:
             print(f"  {name:<14} {report[name]}")
+
+
+def _view(args: argparse.Namespace) -> int:
+    """Show the policy in a window in place of judging it."""
+    from unilab_core.config.env import EnvConfig
+    from unilab_core.config.gym_env import GymEnvConfig, is_gym_task
+    from unilab_core.tools import viewer
+    from unilab_core.tools.policy_source import find_policy
+
+    try:
+        viewer.require_display()
+        policy, path = find_policy(args.source, args.checkpoint)
+        task, env = policy.contract["task"], policy.contract["env"]
+        print(f"{task}: {path}; close the window to end", file=sys.stderr)
+        if is_gym_task(task):
+            from unilab_core.tools.gym_evaluate import view_gym
+
+            view_gym(policy.act, task, GymEnvConfig.from_dict(env))
+        else:
+            config = EnvConfig.from_dict(env)
+            viewer.view_robot(policy.act, task, config, physics=args.physics or config.physics)
+    except viewer.NoDisplayError as error:
+        return _fail(error, ExitCode.USAGE)
+    return ExitCode.OK
 
 
 def _judge_robot(policy: "Policy", args: argparse.Namespace) -> tuple[dict[str, Any], str]:
@@ -200,6 +229,11 @@ def _parser() -> argparse.ArgumentParser:
         const="",
         metavar="FILE",
         help=f"also write the policy for other runtimes (default file: {DEFAULT_ONNX})",
+    )
+    parser.add_argument(
+        "--viewer",
+        action="store_true",
+        help="watch the policy in a window, where there is a display, in place of judging it",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser

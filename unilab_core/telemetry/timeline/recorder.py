@@ -189,11 +189,12 @@ class TraceRecorder:
             stopping = self._stop.wait(self._flush_interval_s)
             # Popped one by one: exchanging the queue could lose an event that is being appended.
             events = [self._events.popleft() for _ in range(len(self._events))]
+            num_events = len(events)
             try:
                 self._write(events)
                 self._count_success()
             except OSError as error:
-                self._count_failure(len(events), error)
+                self._count_failure(num_events, error)
         if self._file is not None:
             os.close(self._file)
 
