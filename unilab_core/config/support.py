@@ -6,11 +6,11 @@ instead of "unknown key".
 """
 
 import dataclasses
-from importlib.util import find_spec
 
 from unilab_core.config.config import Config
 from unilab_core.config.strict import to_plain
 from unilab_core.config.training import NanGuardConfig, TrainingConfig
+from unilab_core.run.packages import is_installed
 
 _LATER = "not part of this version yet"
 _NO_WANDB = "the package wandb is not installed: pip install 'unilab-rl[wandb]'"
@@ -42,7 +42,7 @@ def unsupported_settings(config: Config, *, has_gpu: bool) -> list[str]:
     ]
     if training.logger != "wandb":
         reasons += _changed("training", training, _defaults(TrainingConfig), _wandb_keys(training))
-    elif find_spec("wandb") is None:
+    elif not is_installed("wandb"):
         reasons.append(f"training.logger=wandb: {_NO_WANDB}")
     if training.nan_guard.policy == "drop_episode":
         reasons.append(

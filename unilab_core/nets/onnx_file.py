@@ -16,7 +16,6 @@ import logging
 import os
 import warnings
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +24,7 @@ from numpy.typing import NDArray
 
 from unilab_core.nets.policy_file import Policy
 from unilab_core.nets.torch_file import fsync_directory
+from unilab_core.run.packages import is_installed
 
 INSTALL = "pip install 'unilab-rl[onnx]'"
 OPSET = 17
@@ -54,7 +54,7 @@ def export_onnx(policy: Policy, path: Path) -> float:
         OnnxExportError: torch cannot express the policy, or the numbers differ.
         OSError: the file cannot be written.
     """
-    if find_spec("onnx") is None:
+    if not is_installed("onnx"):
         raise OnnxUnavailableError(f"policy.onnx needs the package onnx: {INSTALL}")
     model = _with_contract(_export(policy), policy)
     deviation = _compare(policy, _evaluator(model))
@@ -106,7 +106,7 @@ def _with_contract(model_bytes: bytes, policy: Policy) -> bytes:
 
 def _evaluator(model: bytes) -> Evaluator:
     """Somebody else's opinion on what the file computes."""
-    if find_spec("onnxruntime") is not None:
+    if is_installed("onnxruntime"):
         import onnxruntime
 
         options = onnxruntime.SessionOptions()

@@ -15,7 +15,6 @@ import os
 import signal
 import sys
 from collections.abc import Iterator, Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 from typing import Any, BinaryIO
@@ -23,6 +22,7 @@ from typing import Any, BinaryIO
 import msgpack
 
 from unilab_core.run.json_files import write_json_atomic
+from unilab_core.run.packages import is_installed
 from unilab_core.telemetry.wandb_sink import INFO_NAME
 from unilab_ipc.peers import set_parent_death_signal
 
@@ -44,7 +44,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, _leave_soon)  # also the parent's death, wherever we wait
     set_parent_death_signal(parent)
     os.nice(NICENESS)
-    if find_spec("wandb") is None:
+    if not is_installed("wandb"):
         print(f"wandb is not installed: {INSTALL}", file=sys.stderr)
         return 1
     try:

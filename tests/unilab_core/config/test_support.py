@@ -31,7 +31,7 @@ def test_cuda_is_fine_where_there_is_a_gpu(conf):
 
 def test_wandb_without_the_package_gives_the_install_line(conf, monkeypatch):
     config = compose("sac", "walk", overrides=["training.logger=wandb"], conf=conf)
-    monkeypatch.setattr(support, "find_spec", lambda _name: None)
+    monkeypatch.setattr(support, "is_installed", lambda _name: False)
     (reason,) = unsupported_settings(config, has_gpu=False)
     assert reason == (
         "training.logger=wandb: the package wandb is not installed: pip install 'unilab-rl[wandb]'"
@@ -42,7 +42,7 @@ def test_wandb_with_the_package_takes_all_its_keys(conf, monkeypatch):
     overrides = ["training.logger=wandb", "training.wandb_project=p", "training.wandb_tags=[a]",
                  "training.wandb_mode=offline"]  # fmt: skip
     config = compose("sac", "walk", overrides=overrides, conf=conf)
-    monkeypatch.setattr(support, "find_spec", lambda _name: object())
+    monkeypatch.setattr(support, "is_installed", lambda _name: True)
     assert unsupported_settings(config, has_gpu=False) == []
 
 
