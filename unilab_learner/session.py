@@ -24,7 +24,7 @@ from unilab_core.telemetry.records import RunInfo
 from unilab_core.telemetry.tensorboard_sink import TensorBoardSink
 from unilab_core.telemetry.timeline.session import open_timeline
 from unilab_core.telemetry.training_logger import Sink, TrainingLogger
-from unilab_core.telemetry.wandb_sink import WandbSink, init_arguments, run_info
+from unilab_core.telemetry.wandb_sink import WandbSink, init_arguments
 from unilab_ipc.errors import PeerTimeout
 from unilab_ipc.metric_queue import RingReader, RingWriter
 from unilab_ipc.peers import Peer
@@ -156,8 +156,7 @@ def _train(
             wall_s=loop.elapsed_s,
         )
     )
-    url = run_info(ctx.run.run_dir).get("url")
-    return wired, {**wired.summary(), **result, "wandb_run_url": url}
+    return wired, {**wired.summary(), **result}
 
 
 def _export_onnx(ctx: ChildContext) -> str:

@@ -20,6 +20,7 @@ from unilab_core.run.run_dir import RunPaths
 from unilab_core.telemetry.metric_schema import METRIC_SCHEMA_VERSION
 from unilab_core.telemetry.plain import format_number
 from unilab_core.telemetry.timeline.files import merge_parts, timeline_folder
+from unilab_core.telemetry.wandb_sink import run_info
 from unilab_ipc.clock import Clock
 from unilab_ipc.errors import RecordInvalid
 from unilab_ipc.memory import Segment
@@ -179,7 +180,7 @@ def build_summary(
             "log_dir": str(facts.run_dir),
             "start_time_utc": facts.started_utc,
             "wall_time_sec": (clock.now_ns() - facts.started_ns) / 1e9,
-            "wandb_run_url": result.get("wandb_run_url"),
+            "wandb_run_url": run_info(facts.run_dir).get("url"),
             "seed": algo.seed,
             "play_video_path": None,
             "error_type": None if failure is None else f"{failure.role}-{failure.rank}",
