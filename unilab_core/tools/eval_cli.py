@@ -88,7 +88,7 @@ def _view(args: argparse.Namespace) -> int:
         viewer.require_display()
         policy, path = find_policy(args.source, args.checkpoint)
         task, env = policy.contract["task"], policy.contract["env"]
-        print(f"{task}: {path}; close the window to end", file=sys.stderr)
+        print(f"{task}: {path}; close the window or press Ctrl-C to end", file=sys.stderr)
         if is_gym_task(task):
             from unilab_core.tools.gym_evaluate import view_gym
 
@@ -98,6 +98,8 @@ def _view(args: argparse.Namespace) -> int:
             viewer.view_robot(policy.act, task, config, physics=args.physics or config.physics)
     except viewer.NoDisplayError as error:
         return _fail(error, ExitCode.USAGE)
+    except KeyboardInterrupt:  # the other way to leave a window
+        print(file=sys.stderr)
     return ExitCode.OK
 
 
