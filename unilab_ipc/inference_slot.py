@@ -18,7 +18,7 @@ Symbols: E environments, O/C policy and critic observation widths, A actions, R 
 (E for PPO, 0 otherwise), L log values.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
@@ -135,8 +135,14 @@ class CollectorPort:
 
     def publish(self, seq: int) -> None:
         """Hand the arrays to the learner as request `seq` (larger than any before)."""
-        for _ in self._publish_steps(seq):
-            pass
+        pending = self._request_seq[0]
+        if self._response_seq[0] != pending:
+            raise IpcError(f"request {pending} is still in flight, cannot publish {seq}")
+        if seq <= pending:
+            raise IpcError(f"request seq must grow: {seq} after {pending}")
+        # SYNC POINT: request
+        self._request_seq[0] = seq
+        self._ring_peer()
 
     def try_response(self, seq: int) -> Response | None:
         """The answer to `seq`, or None; `closed` also without an answer once the learner closed."""
@@ -150,17 +156,6 @@ class CollectorPort:
         if self._closed[0]:
             return Response(self._policy_version[0], True)
         return None
-
-    def _publish_steps(self, seq: int) -> Iterator[str]:
-        pending = self._request_seq[0]
-        if self._response_seq[0] != pending:
-            raise IpcError(f"request {pending} is still in flight, cannot publish {seq}")
-        if seq <= pending:
-            raise IpcError(f"request seq must grow: {seq} after {pending}")
-        # SYNC POINT: request
-        self._request_seq[0] = seq
-        yield "request published"
-        self._ring_peer()
 
 
 class LearnerPort:
@@ -225,26 +220,23 @@ class LearnerPort:
 
     def respond(self, seq: int, policy_version: int, closed: bool = False) -> None:
         """Answer the pending request; `actions` must be complete."""
-        for _ in self._respond_steps(seq, policy_version, closed):
-            pass
+        self._write_answer(seq, policy_version, closed)
+        # SYNC POINT: response
+        self._response_seq[0] = seq
+        self._ring_peer()
 
     def close(self) -> None:
         """No further answers: a waiting collector gets `Response(closed=True)`."""
         self._closed[0] = 1
         self._ring_peer()
 
-    def _respond_steps(self, seq: int, policy_version: int, closed: bool) -> Iterator[str]:
+    def _write_answer(self, seq: int, policy_version: int, closed: bool) -> None:
         pending = self.try_request()
         if pending != seq:
             raise IpcError(f"request {pending} is pending, cannot answer {seq}")
         self._policy_version[0] = policy_version
         if closed:
             self._closed[0] = 1
-        yield "answer written"
-        # SYNC POINT: response
-        self._response_seq[0] = seq
-        yield "answer published"
-        self._ring_peer()
 
 
 def _read_only(array: NDArray[Any]) -> NDArray[Any]:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
+from slot_steps import publish_steps, respond_steps
 
 from unilab_ipc.doorbell import Doorbell
 from unilab_ipc.errors import PeerDead
@@ -71,9 +72,9 @@ def kill_self_at(label: str, count: int) -> None:
                 if left[0] == 0:
                     os.kill(os.getpid(), signal.SIGKILL)
 
-    CollectorPort.publish = lambda self, seq: run(self._publish_steps(seq))
+    CollectorPort.publish = lambda self, seq: run(publish_steps(self, seq))
     LearnerPort.respond = lambda self, seq, policy_version, closed=False: run(
-        self._respond_steps(seq, policy_version, closed)
+        respond_steps(self, seq, policy_version, closed)
     )
     SlotProducer.commit = lambda self: run(self._commit_steps())
     SlotConsumer.release = lambda self: run(self._release_steps())

@@ -8,6 +8,7 @@ wake-up shows as a blocked role.
 from collections.abc import Callable, Iterator
 
 import pytest
+from slot_steps import publish_steps, respond_steps
 
 from unilab_ipc.errors import IpcError
 from unilab_ipc.inference_slot import CollectorPort, InferenceSlot, LearnerPort
@@ -45,7 +46,7 @@ def collector(port: CollectorPort, bell: Flag, seen: list[tuple[int, list[float]
         port.obs[0] = seq + 1
         yield "half written"
         port.obs[1] = seq + 1
-        yield from port._publish_steps(seq)
+        yield from publish_steps(port, seq)
         yield from wait_for(bell, lambda seq=seq: port.try_response(seq))
         response = port.try_response(seq)
         assert response is not None
@@ -61,14 +62,14 @@ def learner(port: LearnerPort, bell: Flag, seen: list[list[float]]) -> Role:
         port.actions[0] = -port.obs[0]
         yield "half answered"
         port.actions[1] = -port.obs[1]
-        yield from port._respond_steps(seq, version + 10, False)
+        yield from respond_steps(port, seq, version + 10)
 
 
 def hasty_collector(port: CollectorPort, bell: Flag, seen: list[tuple[int, list[float]]]) -> Role:
     """The planted fault: publishes before the payload is complete."""
     for seq in range(ROUNDS):
         port.obs[0] = seq + 1
-        yield from port._publish_steps(seq)
+        yield from publish_steps(port, seq)
         port.obs[1] = seq + 1
         yield from wait_for(bell, lambda seq=seq: port.try_response(seq))
         seen.append((0, []))

@@ -36,7 +36,7 @@ def _parser() -> argparse.ArgumentParser:
     collector = _add(names, "collector", _collector, "the whole collector against raw physics")
     collector.add_argument("--envs", type=int, nargs="+", default=[64, 256, 1024])
     collector.add_argument("--threads", type=int, nargs="+", default=[1, 2])
-    collector.add_argument("--blocks", type=int, default=7)
+    collector.add_argument("--blocks", type=int, default=15)
     collector.add_argument("--block-s", type=float, default=1.0)
 
     slot = _add(names, "slot", _slot, "inference round trip against a bare doorbell")
