@@ -134,16 +134,17 @@ def _train(
         )
     )
     loop = wired.loop
-    reason: str | None = None
+    close_s = LOGGER_CLOSE_S
     try:
         reason = loop.run()
+        close_s = _close_limit_s(ctx, reason)
         if ctx.config.training.export_onnx:
             logger.note(_export_onnx(ctx))
         ctx.beat.phase("finalize/collector_metrics_drain", awaits="collector")
         _wait_collector_end(ctx, collector)
     finally:
         ctx.beat.phase("finalize/logger_finish")
-        logger.close(_close_limit_s(ctx, reason))
+        logger.close(close_s)
     result = session_result(
         ResultParts(
             reason=reason,
@@ -209,7 +210,7 @@ def _wandb_sink(ctx: ChildContext) -> WandbSink:
     return WandbSink(ctx.run.run_dir, arguments)
 
 
-def _close_limit_s(ctx: ChildContext, reason: str | None) -> float:
+def _close_limit_s(ctx: ChildContext, reason: str) -> float:
     """An upload gets its time only after a training that nobody stopped."""
     if ctx.config.training.logger == "wandb" and reason in ("completed", "wall_time"):
         return UPLOAD_S

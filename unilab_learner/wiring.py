@@ -11,7 +11,7 @@ should wait for.
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from unilab_core.contracts import EnvSpec
 from unilab_core.run.child import ChildContext
@@ -29,6 +29,8 @@ from unilab_learner.session_result import inference_sections
 
 if TYPE_CHECKING:
     from unilab_learner.timeline import LearnerTimeline
+
+T = TypeVar("T")
 
 Records = Sequence[Mapping[str, Any]]
 
@@ -175,24 +177,26 @@ def _wire_ppo(parts: SessionParts) -> Wired:
     segment = open_slot(parts.job, parts.spec, ctx.rank, transitions=True)
     parts.stack.callback(segment.close)
     slot = InferenceSlot(segment)
-    env_class, make_timer, timeline = SlotVecEnv, PhaseTimer, None
-    if parts.recorder is not None:
+
+    def build(env_class: Callable[..., T]) -> T:
+        return env_class(
+            slot.learner_port(parts.collector_bell.ring),
+            parts.spec,
+            learner.device,
+            waiter=ctx.waiter([parts.collector]),
+            beat=ctx.beat,
+            policy_version=lambda: parts.progress.iteration,
+        )
+
+    if parts.recorder is None:
+        env, make_timer = build(SlotVecEnv), PhaseTimer
+    else:
         from unilab_learner.ppo_timeline import PpoTimeline, TracedPpoLearner, TracedSlotVecEnv
 
         assert isinstance(learner, TracedPpoLearner)
         timeline = PpoTimeline(_timeline(parts, parts.recorder))
-        env_class, make_timer = TracedSlotVecEnv, timeline.make_timer
-        learner.timeline = timeline
-    env = env_class(
-        slot.learner_port(parts.collector_bell.ring),
-        parts.spec,
-        learner.device,
-        waiter=ctx.waiter([parts.collector]),
-        beat=ctx.beat,
-        policy_version=lambda: parts.progress.iteration,
-    )
-    if timeline is not None:
-        env.timeline = timeline
+        env, make_timer = build(TracedSlotVecEnv), timeline.make_timer
+        env.timeline = learner.timeline = timeline
     loop = OnPolicyLoop(
         OnPolicyParts(
             config=ctx.config,

@@ -55,7 +55,7 @@ def upload_video(
             )
         assert popen.stdin is not None
         # A few hundred bytes: they fit into the pipe, so this cannot wait.
-        popen.stdin.write(b"".join(msgpack.packb(message) or b"" for message in messages))
+        popen.stdin.write(b"".join(map(msgpack.packb, messages)))
         popen.stdin.close()
         problem = wait_child(popen, signals, LIMIT_S)
     except OSError as error:

@@ -107,7 +107,7 @@ def _with_contract(model_bytes: bytes, policy: Policy) -> bytes:
 def _evaluator(model: bytes) -> Evaluator:
     """Somebody else's opinion on what the file computes."""
     if is_installed("onnxruntime"):
-        import onnxruntime
+        import onnxruntime  # pyright: ignore[reportMissingImports] - an extra
 
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
@@ -117,7 +117,12 @@ def _evaluator(model: bytes) -> Evaluator:
     from onnx.reference import ReferenceEvaluator
 
     reference = ReferenceEvaluator(model)
-    return lambda rows: np.asarray(reference.run(None, {"obs": rows})[0], np.float32)
+
+    def evaluate(rows: Rows) -> Rows:
+        (actions,) = reference.run(None, {"obs": rows})
+        return np.asarray(actions, np.float32)
+
+    return evaluate
 
 
 def _compare(policy: Policy, evaluate: Evaluator) -> float:

@@ -68,7 +68,7 @@ def _serve(run_dir: Path, messages: Iterator[Mapping[str, Any]]) -> int:
 
 
 def _start(run_dir: Path, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401 - foreign type
-    import wandb
+    import wandb  # pyright: ignore[reportMissingImports] - an extra
 
     settings = wandb.Settings(console="off", silent=True, disable_git=True, disable_code=True)
     run = wandb.init(dir=str(run_dir), settings=settings, **arguments)
@@ -78,7 +78,7 @@ def _start(run_dir: Path, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401 
 
 
 def _log_video(run: Any, message: Mapping[str, Any]) -> None:  # noqa: ANN401 - foreign type
-    import wandb
+    import wandb  # pyright: ignore[reportMissingImports] - an extra
 
     video = wandb.Video(message["video"], format="mp4")
     run.log({VIDEO_KEY: video}, step=message.get("step"))
@@ -88,7 +88,7 @@ def _finish(run: Any, seconds: float, code: int) -> int:  # noqa: ANN401 - forei
     """Finish, or leave without: what is on disk by then can be sent later."""
     signal.alarm(max(MIN_FINISH_S, round(seconds)))
     run.finish(exit_code=code)
-    import wandb
+    import wandb  # pyright: ignore[reportMissingImports] - an extra
 
     wandb.teardown(exit_code=code)
     return code

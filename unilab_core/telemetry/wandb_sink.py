@@ -156,7 +156,5 @@ class WandbSink:
     def _send(self, message: Mapping[str, Any]) -> None:
         pipe = self._process.stdin
         assert pipe is not None
-        packed = msgpack.packb(message)
-        assert packed is not None
-        pipe.write(packed)
+        pipe.write(msgpack.packb(message))
         pipe.flush()

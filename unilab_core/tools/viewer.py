@@ -60,6 +60,8 @@ def view_robot(
         window = mujoco.viewer.launch_passive(model, data, show_left_ui=False, show_right_ui=False)
     except (mujoco.FatalError, RuntimeError) as error:
         raise NoDisplayError(f"--viewer: the display cannot be used: {error}") from None
+    scene = window.user_scn
+    assert scene is not None, "a passive viewer has one"
     try:
         window.cam.type = mujoco.mjtCamera.mjCAMERA_TRACKING
         window.cam.trackbodyid, window.cam.distance = body, 1.75
@@ -74,9 +76,9 @@ def view_robot(
             with window.lock():
                 data.qpos[:] = env.backend.qpos[0]
                 mujoco.mj_forward(model, data)
-                window.user_scn.ngeom = 0
+                scene.ngeom = 0
                 commanded = env.commands.values[judge.command][0]
-                draw_velocities(window.user_scn, data, body, commanded, env.robot.lin_vel_b[0])
+                draw_velocities(scene, data, body, commanded, env.robot.lin_vel_b[0])
             window.sync()
             step += 1
             next_s = max(next_s + config.ctrl_dt, time.monotonic() - config.ctrl_dt)
