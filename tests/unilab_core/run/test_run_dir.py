@@ -97,6 +97,6 @@ def test_the_timelines_folder_is_made_only_for_a_timeline(config, tmp_path):
 def test_a_timelines_folder_that_cannot_be_made_leaves_no_run(config, tmp_path):
     (tmp_path / "file").write_text("")
     asked = {"trace_enabled": True, "trace_output_dir": str(tmp_path / "file" / "x")}
-    with pytest.raises(RunDirError, match="training.trace_output_dir: cannot write into"):
+    with pytest.raises(RunDirError, match=r"training\.trace_output_dir: cannot write into"):
         create_run_dir(with_training(config, **asked), NOON)
     assert not list(tmp_path.rglob("2030-*"))
