@@ -19,6 +19,7 @@ from unilab_core.envs import make_env
 from unilab_core.run.child import ChildContext, child_parser, child_session
 from unilab_core.run.failures import EnvError
 from unilab_core.run.job_segments import open_ring
+from unilab_core.telemetry.timeline.session import open_timeline
 from unilab_ipc.metric_queue import RingWriter
 
 SEED_STRIDE = 1_000_003
@@ -79,6 +80,11 @@ def _collect(ctx: ChildContext, env: Env, stack: ExitStack) -> None:
     stack.callback(learner.close)
     learner_bell = ctx.bell_of("learner", ctx.rank)
     stack.callback(learner_bell.close)
+    recorder = open_timeline(
+        ctx.config.training, ctx.run.run_dir, ctx.launch["run_id"], "collector", ctx.rank
+    )
+    if recorder is not None:
+        stack.callback(recorder.close)
     loop = wire(
         CollectorParts(
             ctx=ctx,
@@ -88,6 +94,7 @@ def _collect(ctx: ChildContext, env: Env, stack: ExitStack) -> None:
             ring=RingWriter(ring),
             learner=learner,
             ring_learner=learner_bell.ring,
+            recorder=recorder,
         )
     )
     ctx.last_seqs = loop.seqs

@@ -83,18 +83,20 @@ class RolloutLoop:
             self._feed.require_open()
             result = self._step(t, result)
         self._feed.finish(result, self._policy)
-        wall_ns = time.monotonic_ns() - start_ns
+        end_ns = time.monotonic_ns()
         self._beat.phase("training/metrics_publish")
         env_steps = self._feed.env_steps
-        self._reporter.publish(tick=self._tick - 1, env_steps=env_steps, wall_ns=wall_ns)
+        self._reporter.publish(
+            tick=self._tick - 1, env_steps=env_steps, start_ns=start_ns, end_ns=end_ns
+        )
         self._beat.counts(self._feed.rollouts, env_steps)
         return result
 
     def _step(self, t: int, result: StepResult) -> StepResult:
         self._feed.put_obs(t, result)
-        infer_ns = time.monotonic_ns()
+        start_ns = time.monotonic_ns()
         actions, log_prob, mean = self._policy.act(result.obs)
-        step_ns = time.monotonic_ns()
+        acted_ns = time.monotonic_ns()
         try:
             result = self._env.step(actions)
         except RunError:
@@ -105,7 +107,7 @@ class RolloutLoop:
         self._feed.put_step(t, actions, log_prob, mean, result)
         self._stats.add_tick(result.reward, result.terminated, result.truncated)
         self._stats.add_log(result.log)
-        self._reporter.add_step(step_ns - infer_ns, end_ns - step_ns, self._env.timings_ns)
+        self._reporter.add_step(start_ns, acted_ns, end_ns, self._env.timings_ns)
         self._tick += 1
         self._beat.advance()
         return result

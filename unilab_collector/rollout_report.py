@@ -17,6 +17,7 @@ from unilab_collector.tick_report import (
     ENV_STEP,
     INFERENCE_MAXIMA,
     STEP_DETAILS,
+    MakeTimer,
 )
 from unilab_core.telemetry.phase_timer import NS_PER_MS, PhaseTimer
 from unilab_core.telemetry.records import CollectorReport
@@ -77,8 +78,13 @@ class SlotRolloutReporter:
         timer: the phase clock that SlotLoop laps.
     """
 
-    def __init__(self, records: RolloutRecords, steps_per_rollout: int) -> None:
-        self.timer = PhaseTimer(CYCLE_PHASES)
+    def __init__(
+        self,
+        records: RolloutRecords,
+        steps_per_rollout: int,
+        make_timer: MakeTimer = PhaseTimer,
+    ) -> None:
+        self.timer = make_timer(CYCLE_PHASES)
         self._records = records
         self._steps = steps_per_rollout
         self._first_wait_ns = 0
@@ -123,17 +129,19 @@ class RolloutReporter:
         self._records = records
         self._averages_ms: dict[str, float] = {}
 
-    def add_step(self, infer_ns: int, step_ns: int, timings_ns: Mapping[str, int]) -> None:
-        """Fold one vector step: policy forward, `env.step`, and the parts of the latter."""
-        self._fold(MLP_INFER, infer_ns)
-        self._fold(ENV_STEP, step_ns)
+    def add_step(
+        self, start_ns: int, acted_ns: int, end_ns: int, timings_ns: Mapping[str, int]
+    ) -> None:
+        """Fold one vector step: policy forward up to `acted_ns`, `env.step`, its parts."""
+        self._fold(MLP_INFER, acted_ns - start_ns)
+        self._fold(ENV_STEP, end_ns - acted_ns)
         for name, tag in STEP_DETAILS.items():
             self._fold(tag, timings_ns[name])
 
-    def publish(self, *, tick: int, env_steps: int, wall_ns: int) -> None:
+    def publish(self, *, tick: int, env_steps: int, start_ns: int, end_ns: int) -> None:
         """One record for a finished rollout."""
         self._records.write(
-            tick=tick, env_steps=env_steps, wall_ns=wall_ns, timing=self._averages_ms
+            tick=tick, env_steps=env_steps, wall_ns=end_ns - start_ns, timing=self._averages_ms
         )
 
     def _fold(self, tag: str, spent_ns: int) -> None:

@@ -13,7 +13,7 @@ publication is paid in time that the collector would otherwise wait; its cost is
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from unilab_collector.episode_stats import EpisodeStats
 from unilab_core.telemetry.phase_timer import NS_PER_MS, PhaseTimer
@@ -49,6 +49,9 @@ INFERENCE_MAXIMA = {
     "publication_lag": "Perf/collector_inference_max_publication_lag",
 }
 
+MakeTimer = Callable[[Iterable[str]], PhaseTimer]
+"""PhaseTimer, or what stands in its place when the timeline is recorded."""
+
 
 class TickReporter:
     """Builds and publishes one record per ``training.collector_metrics_interval`` ticks.
@@ -57,8 +60,16 @@ class TickReporter:
         timer: the phase clock that the loop laps.
     """
 
-    def __init__(self, *, ring: RingWriter, stats: EpisodeStats, rank: int, interval: int) -> None:
-        self.timer = PhaseTimer(CYCLE_PHASES)
+    def __init__(
+        self,
+        *,
+        ring: RingWriter,
+        stats: EpisodeStats,
+        rank: int,
+        interval: int,
+        make_timer: MakeTimer = PhaseTimer,
+    ) -> None:
+        self.timer = make_timer(CYCLE_PHASES)
         self._ring = ring
         self._stats = stats
         self._rank = rank

@@ -7,7 +7,7 @@ APPO    own policy, rollouts into the rollout ring                 RolloutLoop
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -18,10 +18,13 @@ from unilab_collector.rollout_report import RolloutRecords, RolloutReporter, Slo
 from unilab_collector.slot_loop import SlotLoop
 from unilab_collector.step_feed import StepFeed
 from unilab_collector.tick_report import TickReporter
+from unilab_collector.timeline import SlotTimeline
 from unilab_core.config.on_policy import AppoConfig, PpoConfig
 from unilab_core.contracts import Env
 from unilab_core.run.child import ChildContext
 from unilab_core.run.job_segments import open_ingress, open_rollouts, open_slot
+from unilab_core.telemetry.phase_timer import PhaseTimer
+from unilab_core.telemetry.timeline.recorder import TraceRecorder
 from unilab_ipc.errors import Closed
 from unilab_ipc.heartbeat import STOP_NOW
 from unilab_ipc.inference_slot import InferenceSlot
@@ -58,6 +61,8 @@ class CollectorParts:
     ring: RingWriter
     learner: Peer
     ring_learner: Callable[[], None]
+    recorder: TraceRecorder | None
+    """Of the timeline, where that is on."""
 
 
 def wire(parts: CollectorParts) -> CollectorLoop:
@@ -80,18 +85,21 @@ def _wire_slot(parts: CollectorParts) -> SlotLoop:
     if isinstance(algo, PpoConfig):
         feed = StepFeed(port, env.spec)
         records = RolloutRecords(ring=parts.ring, stats=stats, rank=ctx.rank)
-        reporter = SlotRolloutReporter(records, algo.num_steps_per_env)
+        timer = _slot_timer(parts, slot, steps_per_rollout=algo.num_steps_per_env)
+        reporter = SlotRolloutReporter(records, algo.num_steps_per_env, timer)
     else:
         training = ctx.config.training
         ingress = open_ingress(parts.job, env.spec, training.replay_ingress_depth, ctx.rank)
         parts.stack.callback(ingress.close)
-        producer = ReplayIngress(ingress).producer(parts.ring_learner)
+        replay_ingress = ReplayIngress(ingress)
+        producer = replay_ingress.producer(parts.ring_learner)
         feed = ReplayFeed(producer, env.spec, waiter)
         reporter = TickReporter(
             ring=parts.ring,
             stats=stats,
             rank=ctx.rank,
             interval=training.collector_metrics_interval,
+            make_timer=_slot_timer(parts, slot, ingress=replay_ingress),
         )
     return SlotLoop(
         env=env,
@@ -103,6 +111,28 @@ def _wire_slot(parts: CollectorParts) -> SlotLoop:
         waiter=waiter,
         beat=ctx.beat,
     )
+
+
+def _slot_timer(
+    parts: CollectorParts,
+    slot: InferenceSlot,
+    *,
+    ingress: ReplayIngress | None = None,
+    steps_per_rollout: int | None = None,
+) -> Callable[[Iterable[str]], PhaseTimer]:
+    """The plain timer, or one that records the timeline."""
+    if parts.recorder is None:
+        return PhaseTimer
+    timeline = SlotTimeline(
+        parts.recorder,
+        rank=parts.ctx.rank,
+        thread_time=parts.ctx.config.training.trace_thread_time,
+        timings_ns=lambda: parts.env.timings_ns,
+        flight=slot.flight,
+        occupancy=None if ingress is None else lambda: int(ingress.gauges()["occupancy"]),
+        steps_per_rollout=steps_per_rollout,
+    )
+    return timeline.make_timer
 
 
 def _wire_rollouts(parts: CollectorParts, algo: AppoConfig) -> CollectorLoop:
@@ -127,12 +157,21 @@ def _wire_rollouts(parts: CollectorParts, algo: AppoConfig) -> CollectorLoop:
     records = RolloutRecords(ring=parts.ring, stats=stats, rank=ctx.rank)
     producer = RolloutRing(ring).producer(parts.ring_learner)
     spec = policy_spec(algo, obs_width=env.spec.obs_width, action_width=env.spec.action_width)
-    policy = ActingPolicy(
-        GaussianPolicy(spec),
-        SnapshotReader(snapshot),
-        waiter,
-        seed=algo.seed + POLICY_SEED_OFFSET * (ctx.rank + 1),
-    )
+    network, reader = GaussianPolicy(spec), SnapshotReader(snapshot)
+    seed = algo.seed + POLICY_SEED_OFFSET * (ctx.rank + 1)
+    steps = algo.steps_per_env
+    if parts.recorder is None:
+        policy = ActingPolicy(network, reader, waiter, seed)
+        feed = RolloutFeed(producer, env.spec, steps, waiter)
+        reporter = RolloutReporter(records)
+    else:
+        from unilab_collector import rollout_timeline as traced
+
+        thread_time = ctx.config.training.trace_thread_time
+        timeline = traced.RolloutTimeline(parts.recorder, rank=ctx.rank, thread_time=thread_time)
+        policy = traced.TracedActingPolicy(network, reader, waiter, seed, timeline)
+        feed = traced.TracedRolloutFeed(producer, env.spec, steps, waiter, timeline)
+        reporter = traced.TracedRolloutReporter(records, timeline)
 
     def check() -> None:
         """Between waits nobody watches the others: look once per vector step."""
@@ -145,9 +184,9 @@ def _wire_rollouts(parts: CollectorParts, algo: AppoConfig) -> CollectorLoop:
     return RolloutLoop(
         env=env,
         policy=policy,
-        feed=RolloutFeed(producer, env.spec, algo.steps_per_env, waiter),
+        feed=feed,
         stats=stats,
-        reporter=RolloutReporter(records),
+        reporter=reporter,
         beat=ctx.beat,
         check=check,
     )

@@ -20,7 +20,7 @@ and saves, level 2 leaves through `Closed`, raised by a wait.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,6 +65,8 @@ class AsyncParts:
     stop_level: Callable[[], int]
     progress: Progress
     """Counters to continue from."""
+    make_timer: Callable[[Iterable[str]], PhaseTimer] = PhaseTimer
+    """What stands in its place when the timeline is recorded."""
 
 
 class AsyncLoop:
@@ -74,7 +76,7 @@ class AsyncLoop:
         self._parts = parts
         self._algo = parts.learner.cfg
         self._progress = parts.progress
-        self._timer = PhaseTimer(PHASES)
+        self._timer = parts.make_timer(PHASES)
         self._start_ns = time.monotonic_ns()
         self._values = np.zeros(parts.num_values, np.float32)
         self._metrics: dict[str, float] = {}

@@ -41,6 +41,10 @@ def learner_class(config: Config) -> Callable[..., Learner]:
     while the collector builds its environment.
     """
     if isinstance(config.algo, PpoConfig):
+        if config.training.trace_enabled:
+            from unilab_learner.ppo_timeline import TracedPpoLearner
+
+            return TracedPpoLearner
         from unilab_learner.ppo_learner import PpoLearner
 
         return PpoLearner

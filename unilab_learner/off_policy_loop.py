@@ -15,7 +15,7 @@ finishes the iteration and saves, level 2 leaves through `Closed`, raised by a w
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,6 +59,8 @@ class LoopParts:
     progress: Progress
     """Counters to continue from."""
     resumed: bool
+    make_timer: Callable[[Iterable[str]], PhaseTimer] = PhaseTimer
+    """What stands in its place when the timeline is recorded."""
 
 
 class OffPolicyLoop:
@@ -72,7 +74,7 @@ class OffPolicyLoop:
         # The step axis counts answered ticks: when their rows arrive depends on the scheduler, and
         # two iterations must not share a point of the axis.
         self._served_env_steps = parts.progress.env_steps
-        self._timer = PhaseTimer(PHASES)
+        self._timer = parts.make_timer(PHASES)
         self._skipped = 0
         self._start_ns = time.monotonic_ns()
         self._metrics: dict[str, float] = {}
@@ -158,7 +160,7 @@ class OffPolicyLoop:
         needed = max(self._algo.learning_starts, 1)
         # A resumed policy fills its replay by itself: random actions would be a step back.
         server.policy = learner.act if self._parts.resumed else learner.act_randomly
-        timer = PhaseTimer(PHASES)
+        timer = self._parts.make_timer(PHASES)
         timer.start_cycle()
         self._parts.beat.phase("training/startup_complete")
         while self._parts.stop_level() < STOP_SAVE:

@@ -11,7 +11,7 @@ and saves, level 2 leaves through `Closed`, raised by a wait.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,6 +45,8 @@ class OnPolicyParts:
     stop_level: Callable[[], int]
     progress: Progress
     """Counters to continue from."""
+    make_timer: Callable[[Iterable[str]], PhaseTimer] = PhaseTimer
+    """What stands in its place when the timeline is recorded."""
 
 
 class OnPolicyLoop:
@@ -54,7 +56,7 @@ class OnPolicyLoop:
         self._parts = parts
         self._algo = parts.learner.cfg
         self._progress = parts.progress
-        self._timer = PhaseTimer((LEARNING,))
+        self._timer = parts.make_timer((LEARNING,))
         self._start_ns = time.monotonic_ns()
         self._metrics: dict[str, float] = {}
         self.last_reports: list[dict[str, Any]] = []

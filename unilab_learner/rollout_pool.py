@@ -30,6 +30,7 @@ class RolloutPool:
     Attributes:
         num_dropped: rollouts that arrived too old to be used at all.
         max_lag: largest number of versions that an arriving rollout was behind.
+        newest_lag: versions that the newest arrival was behind.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class RolloutPool:
         self._new: list[int] = []
         self.num_dropped = 0
         self.max_lag = 0
+        self.newest_lag = 0
 
     def stage(self, slot: RolloutSlot, version: int) -> bool:
         """Copy a rollout into the next place; False when it is too old, counted.
@@ -68,7 +70,7 @@ class RolloutPool:
             slot: an acquired slot of the ring; may be released afterwards.
             version: the learner's policy version now.
         """
-        lag = version - slot.policy_version
+        lag = self.newest_lag = version - slot.policy_version
         self.max_lag = max(self.max_lag, lag)
         if lag > self._cfg.max_policy_lag:
             self.num_dropped += 1

@@ -6,6 +6,7 @@ imports torch.
 
 import logging
 import os
+import secrets
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -15,11 +16,15 @@ from typing import Any
 import torch
 
 from unilab_core.contracts import EnvSpec
+from unilab_core.nets.onnx_file import OnnxExportError, OnnxUnavailableError, export_onnx
+from unilab_core.nets.policy_file import load_policy
 from unilab_core.run.child import ChildContext
 from unilab_core.run.job_segments import open_ring
 from unilab_core.telemetry.records import RunInfo
 from unilab_core.telemetry.tensorboard_sink import TensorBoardSink
+from unilab_core.telemetry.timeline.session import open_timeline
 from unilab_core.telemetry.training_logger import Sink, TrainingLogger
+from unilab_core.telemetry.wandb_sink import WandbSink, init_arguments
 from unilab_ipc.errors import PeerTimeout
 from unilab_ipc.metric_queue import RingReader, RingWriter
 from unilab_ipc.peers import Peer
@@ -34,6 +39,8 @@ from unilab_learner.wiring import SessionParts, Wired, wire
 COLLECTOR_LEAVES_S = 5.0
 """How long the last records of the collector are waited for."""
 LOGGER_CLOSE_S = 2.0
+UPLOAD_S = 30.0
+"""How long the end of a completed training may upload to W&B; `wandb sync` sends the rest."""
 
 log = logging.getLogger(__name__)
 
@@ -108,6 +115,11 @@ def _train(
     reader = RingReader(collector_ring)
     first_env_steps = progress.env_steps
     logger = _make_logger(ctx, learner, RingWriter(own_ring), progress)
+    recorder = open_timeline(
+        ctx.config.training, ctx.run.run_dir, ctx.launch["run_id"], "learner", ctx.rank
+    )
+    if recorder is not None:
+        stack.callback(recorder.close)
     wired = wire(
         SessionParts(
             ctx=ctx,
@@ -121,16 +133,21 @@ def _train(
             collector=collector,
             collector_bell=collector_bell,
             progress=progress,
+            recorder=recorder,
         )
     )
     loop = wired.loop
+    close_s = LOGGER_CLOSE_S
     try:
         reason = loop.run()
+        close_s = _close_limit_s(ctx, reason)
+        if ctx.config.training.export_onnx:
+            logger.note(_export_onnx(ctx))
         ctx.beat.phase("finalize/collector_metrics_drain", awaits="collector")
         _wait_collector_end(ctx, collector)
     finally:
         ctx.beat.phase("finalize/logger_finish")
-        logger.close(LOGGER_CLOSE_S)
+        logger.close(close_s)
     result = session_result(
         ResultParts(
             reason=reason,
@@ -147,6 +164,19 @@ def _train(
     return wired, {**wired.summary(), **result}
 
 
+def _export_onnx(ctx: ChildContext) -> str:
+    """Write policy.onnx from policy.pt; what happened, in one line. Never worth failing for."""
+    try:
+        deviation = export_onnx(load_policy(ctx.run.policy), ctx.run.onnx)
+    except OnnxUnavailableError as error:
+        log.info("%s", error)
+        return str(error)
+    except (OnnxExportError, OSError, ValueError) as error:
+        log.warning("policy.onnx not written: %s", error)
+        return f"policy.onnx not written: {error}"
+    return f"saved policy.onnx, {deviation:.1g} from torch"
+
+
 def _make_logger(
     ctx: ChildContext, learner: Learner, ring: RingWriter, progress: Progress
 ) -> TrainingLogger:
@@ -154,6 +184,8 @@ def _make_logger(
     sinks: list[Sink] = []
     if training.logger == "tensorboard":
         sinks.append(TensorBoardSink(ctx.run.run_dir))
+    elif training.logger == "wandb":
+        sinks.append(_wandb_sink(ctx))
     is_gpu = learner.device.type != "cpu"
     info = RunInfo(
         job=ctx.job,
@@ -170,6 +202,23 @@ def _make_logger(
         first_iteration=progress.iteration,
     )
     return TrainingLogger(info, sinks, ring)
+
+
+def _wandb_sink(ctx: ChildContext) -> WandbSink:
+    arguments = init_arguments(
+        ctx.config.training,
+        job=ctx.job,
+        run_id=f"{ctx.launch['run_id']}-{secrets.token_hex(4)}",
+        config=ctx.config.to_dict(),
+    )
+    return WandbSink(ctx.run.run_dir, arguments)
+
+
+def _close_limit_s(ctx: ChildContext, reason: str) -> float:
+    """An upload gets its time only after a training that nobody stopped."""
+    if ctx.config.training.logger == "wandb" and reason in ("completed", "wall_time"):
+        return UPLOAD_S
+    return LOGGER_CLOSE_S
 
 
 def _wait_collector_end(ctx: ChildContext, collector: Peer) -> None:

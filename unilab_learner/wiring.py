@@ -11,11 +11,13 @@ should wait for.
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from unilab_core.contracts import EnvSpec
 from unilab_core.run.child import ChildContext
 from unilab_core.run.job_segments import open_ingress, open_rollouts, open_slot
+from unilab_core.telemetry.phase_timer import PhaseTimer
+from unilab_core.telemetry.timeline.recorder import TraceRecorder
 from unilab_core.telemetry.training_logger import TrainingLogger
 from unilab_ipc.doorbell import Doorbell
 from unilab_ipc.inference_slot import InferenceSlot
@@ -24,6 +26,11 @@ from unilab_ipc.peers import Peer
 from unilab_learner.learner import Learner
 from unilab_learner.saver import Progress, Saver
 from unilab_learner.session_result import inference_sections
+
+if TYPE_CHECKING:
+    from unilab_learner.timeline import LearnerTimeline
+
+T = TypeVar("T")
 
 Records = Sequence[Mapping[str, Any]]
 
@@ -63,6 +70,8 @@ class SessionParts:
     collector: Peer
     collector_bell: Doorbell
     progress: Progress
+    recorder: TraceRecorder | None
+    """Of the timeline, where that is on."""
 
 
 def _never() -> None:
@@ -114,12 +123,27 @@ def _wire_off_policy(parts: SessionParts) -> Wired:
         learner.device,
         check_finite=training.nan_guard.enabled,
     )
+    consumer = ingress.consumer(ring_collector)
+    if parts.recorder is None:
+        drain = IngressDrain(consumer, learner.replay, learner.observe)
+        make_timer = PhaseTimer
+    else:
+        from unilab_learner.timeline import OffPolicyTimeline, TracedDrain
+
+        drain = TracedDrain(consumer, learner.replay, learner.observe)
+        drain.timeline = OffPolicyTimeline(
+            _timeline(parts, parts.recorder),
+            server=server,
+            replay=learner.replay,
+            occupancy=lambda: consumer.occupancy,
+        )
+        make_timer = drain.timeline.make_timer
     loop = OffPolicyLoop(
         LoopParts(
             config=ctx.config,
             learner=learner,
             server=server,
-            ingress=IngressDrain(ingress.consumer(ring_collector), learner.replay, learner.observe),
+            ingress=drain,
             ingress_gauges=ingress.gauges,
             saver=parts.saver,
             logger=parts.logger,
@@ -130,6 +154,7 @@ def _wire_off_policy(parts: SessionParts) -> Wired:
             num_envs=spec.num_envs,
             progress=parts.progress,
             resumed=ctx.config.algo.resume,
+            make_timer=make_timer,
         )
     )
 
@@ -152,14 +177,26 @@ def _wire_ppo(parts: SessionParts) -> Wired:
     segment = open_slot(parts.job, parts.spec, ctx.rank, transitions=True)
     parts.stack.callback(segment.close)
     slot = InferenceSlot(segment)
-    env = SlotVecEnv(
-        slot.learner_port(parts.collector_bell.ring),
-        parts.spec,
-        learner.device,
-        waiter=ctx.waiter([parts.collector]),
-        beat=ctx.beat,
-        policy_version=lambda: parts.progress.iteration,
-    )
+
+    def build(env_class: Callable[..., T]) -> T:
+        return env_class(
+            slot.learner_port(parts.collector_bell.ring),
+            parts.spec,
+            learner.device,
+            waiter=ctx.waiter([parts.collector]),
+            beat=ctx.beat,
+            policy_version=lambda: parts.progress.iteration,
+        )
+
+    if parts.recorder is None:
+        env, make_timer = build(SlotVecEnv), PhaseTimer
+    else:
+        from unilab_learner.ppo_timeline import PpoTimeline, TracedPpoLearner, TracedSlotVecEnv
+
+        assert isinstance(learner, TracedPpoLearner)
+        timeline = PpoTimeline(_timeline(parts, parts.recorder))
+        env, make_timer = build(TracedSlotVecEnv), timeline.make_timer
+        env.timeline = learner.timeline = timeline
     loop = OnPolicyLoop(
         OnPolicyParts(
             config=ctx.config,
@@ -171,6 +208,7 @@ def _wire_ppo(parts: SessionParts) -> Wired:
             beat=ctx.beat,
             stop_level=ctx.stop_level,
             progress=parts.progress,
+            make_timer=make_timer,
         )
     )
     first_env_steps = parts.progress.env_steps
@@ -212,11 +250,22 @@ def _wire_appo(parts: SessionParts) -> Wired:
         parts.stack.callback(segment.close)
     ring = RolloutRing(ring_segment)
     ring_collector = parts.collector_bell.ring
+    consumer = ring.consumer(ring_collector)
+    make_timer = PhaseTimer
+    if parts.recorder is not None:
+        from unilab_learner.timeline import AsyncTimeline
+
+        make_timer = AsyncTimeline(
+            _timeline(parts, parts.recorder),
+            occupancy=lambda: consumer.occupancy,
+            policy_lag=lambda: learner.pool.newest_lag,
+            version=lambda: learner.version,
+        ).make_timer
     loop = AsyncLoop(
         AsyncParts(
             config=ctx.config,
             learner=learner,
-            ring=ring.consumer(ring_collector),
+            ring=consumer,
             snapshot=SnapshotWriter(snapshot_segment, ring_collector),
             num_values=snapshot_segment.dims["P"],
             saver=parts.saver,
@@ -226,6 +275,7 @@ def _wire_appo(parts: SessionParts) -> Wired:
             beat=ctx.beat,
             stop_level=ctx.stop_level,
             progress=parts.progress,
+            make_timer=make_timer,
         )
     )
 
@@ -243,3 +293,18 @@ def _wire_appo(parts: SessionParts) -> Wired:
         }
 
     return Wired(loop=loop, sections=sections)
+
+
+def _timeline(parts: SessionParts, recorder: TraceRecorder) -> "LearnerTimeline":
+    """The tracks that every algorithm has."""
+    from unilab_learner.cuda_lane import cuda_lane
+    from unilab_learner.timeline import LearnerTimeline
+
+    training = parts.ctx.config.training
+    return LearnerTimeline(
+        recorder,
+        rank=parts.ctx.rank,
+        thread_time=training.trace_thread_time,
+        iteration=lambda: parts.progress.iteration,
+        cuda=cuda_lane(recorder, parts.learner.device, wanted=training.trace_cuda_events),
+    )

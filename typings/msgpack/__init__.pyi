@@ -1,6 +1,7 @@
 """The part of msgpack that UniLab uses."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from msgpack import exceptions as exceptions
 
@@ -17,6 +18,11 @@ class Packer:
     ) -> None: ...
     def pack(self, obj: object) -> bytes: ...
     def reset(self) -> None: ...
+
+class Unpacker:
+    def __init__(self, *, raw: bool = False, max_buffer_size: int = ...) -> None: ...
+    def feed(self, next_bytes: bytes) -> None: ...
+    def __iter__(self) -> Iterator[Any]: ...
 
 def packb(
     o: object, *, default: Callable[[object], object] | None = None, use_bin_type: bool = True

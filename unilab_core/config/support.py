@@ -10,31 +10,18 @@ import dataclasses
 from unilab_core.config.config import Config
 from unilab_core.config.strict import to_plain
 from unilab_core.config.training import NanGuardConfig, TrainingConfig
+from unilab_core.run.packages import is_installed
 
 _LATER = "not part of this version yet"
-_WANDB = "Weights & Biases is not part of this version yet; use training.logger=tensorboard"
-_TIMELINE = f"the timeline of training.trace_enabled is {_LATER}"
+_NO_WANDB = "the package wandb is not installed: pip install 'unilab-rl[wandb]'"
 _DUMP = "the dump of values that are not finite is not part of this version yet"
 
 # Keys without an effect so far: any other value than the default is refused with this reason.
 INERT_TRAINING = {
     "rl_trace": _LATER,
     "rl_trace_every": f"training.rl_trace is {_LATER}",
-    "trace_enabled": _LATER,
-    "trace_output_dir": _TIMELINE,
-    "trace_thread_time": _TIMELINE,
-    "trace_cuda_events": _TIMELINE,
-    "wandb_project": _WANDB,
-    "wandb_entity": _WANDB,
-    "wandb_group": _WANDB,
-    "wandb_job_type": _WANDB,
-    "wandb_name": _WANDB,
-    "wandb_tags": _WANDB,
-    "wandb_notes": _WANDB,
-    "wandb_mode": _WANDB,
     "play_steps": f"the film has a fixed length; another one is {_LATER}",
     "play_env_num": f"the film shows one robot; more are {_LATER}",
-    "export_onnx": f"{_LATER}; policy.pt is written",
     "cuda_process_sharing": f"CUDA MPS is {_LATER}",
 }
 INERT_NAN_GUARD = {
@@ -53,8 +40,10 @@ def unsupported_settings(config: Config, *, has_gpu: bool) -> list[str]:
             "training.nan_guard", training.nan_guard, _defaults(NanGuardConfig), INERT_NAN_GUARD
         ),
     ]
-    if training.logger == "wandb":
-        reasons.append(f"training.logger=wandb: {_WANDB}")
+    if training.logger != "wandb":
+        reasons += _changed("training", training, _defaults(TrainingConfig), _wandb_keys(training))
+    elif not is_installed("wandb"):
+        reasons.append(f"training.logger=wandb: {_NO_WANDB}")
     if training.nan_guard.policy == "drop_episode":
         reasons.append(
             f"training.nan_guard.policy=drop_episode: {_LATER}; an environment whose physics breaks"
@@ -67,6 +56,15 @@ def unsupported_settings(config: Config, *, has_gpu: bool) -> list[str]:
             f"training.device={training.device}: no NVIDIA device is visible; use auto or cpu"
         )
     return reasons
+
+
+def _wandb_keys(training: TrainingConfig) -> dict[str, str]:
+    reason = f"has no effect with training.logger={training.logger}; add training.logger=wandb"
+    return {
+        field.name: reason
+        for field in dataclasses.fields(TrainingConfig)
+        if field.name.startswith("wandb_")
+    }
 
 
 def _changed(

@@ -94,8 +94,8 @@ class TrainingConfig:
     """Control steps of that video."""
     play_env_num: int = 1
     """Robots in that video."""
-    export_onnx: bool = False
-    """Write `policy.onnx` beside `policy.pt`."""
+    export_onnx: bool = True
+    """Write `policy.onnx` beside `policy.pt` at the end (needs the extra `onnx`)."""
 
     rl_trace: bool = False
     """Write the progress, sample and trajectory streams under `rl_trace/`."""

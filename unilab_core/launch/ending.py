@@ -5,6 +5,7 @@ run_summary.json   figures: what the learner computed, completed from its last r
 ended.json         (registry) the pointer to both
 """
 
+import logging
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -22,6 +23,8 @@ from unilab_core.run.json_files import finite, read_json, write_json_atomic
 from unilab_core.run.run_dir import RunPaths
 from unilab_core.telemetry.metric_schema import METRIC_SCHEMA_VERSION
 from unilab_core.telemetry.plain import format_number
+from unilab_core.telemetry.timeline.files import merge_parts, timeline_folder
+from unilab_core.telemetry.wandb_sink import run_info
 from unilab_ipc.clock import Clock
 from unilab_ipc.errors import RecordInvalid
 from unilab_ipc.memory import Segment
@@ -58,6 +61,8 @@ SUMMARY_FIELDS = (
     "final_inference_d2h_ms",
 )
 
+log = logging.getLogger(__name__)
+
 _CHECKPOINT = re.compile(r"checkpoint_(\d+)\.pt")
 
 
@@ -88,8 +93,10 @@ def write_ending(
     }
     records = {role: newest_records(ring, clock) for role, ring in rings.items()}
     ended_utc = now_utc()
+    trace_path = _merge_timeline(files, facts)
     summary = build_summary(files, facts, outcome, rings, clock)
     summary["end_time_utc"] = ended_utc
+    summary["trace_path"] = None if trace_path is None else str(trace_path)
     write_json_atomic(
         run.last_state,
         {
@@ -113,6 +120,19 @@ def note_cleanup_error(run_dir: Path, error: Exception) -> None:
     errors = summary["runtime_manifest"]["shutdown"]["cleanup"]["errors"]
     errors.append(cleanup_error(type(error).__name__, str(error)))
     write_json_atomic(path, summary)
+
+
+def _merge_timeline(files: JobFiles, facts: RunFacts) -> Path | None:
+    """One file of the roles' parts; a full disk leaves the parts, which open one by one."""
+    training = files.config.training
+    if not training.trace_enabled:
+        return None
+    folder = timeline_folder(facts.run_dir, training.trace_output_dir)
+    try:
+        return merge_parts(folder, facts.run_id)
+    except OSError as error:
+        log.warning("the timeline stays in parts in %s: %s", folder, error)
+        return None
 
 
 def remove_partial_files(run: RunPaths) -> None:
@@ -181,7 +201,7 @@ def build_summary(
             "log_dir": str(facts.run_dir),
             "start_time_utc": facts.started_utc,
             "wall_time_sec": (clock.now_ns() - facts.started_ns) / 1e9,
-            "wandb_run_url": result.get("wandb_run_url"),
+            "wandb_run_url": run_info(facts.run_dir).get("url"),
             "seed": algo.seed,
             "play_video_path": None,
             "error_type": error_type(outcome),

@@ -38,7 +38,7 @@ def record_video(
                 env=child_environ(environ, "play", {}),
                 start_new_session=True,
             )
-        problem = _wait(popen, signals)
+        problem = wait_child(popen, signals, LIMIT_S)
     except OSError as error:
         problem = str(error)
     if problem is None and not run.video.is_file():
@@ -53,14 +53,14 @@ def record_video(
     _note_in_summary(run)
 
 
-def _wait(popen: subprocess.Popen[bytes], signals: SignalPipe) -> str | None:
-    """None on success; any signal to the launcher ends the video, the training is done already."""
+def wait_child(popen: subprocess.Popen[bytes], signals: SignalPipe, limit_s: float) -> str | None:
+    """None on success; any signal to the launcher ends the child, the training is done already."""
     ticks = process_start_ticks(popen.pid) or 0
     peer = Peer("play", 0, popen.pid, ticks).open()
     poll = select.poll()
     poll.register(peer.fileno(), select.POLLIN)
     poll.register(signals.fileno(), select.POLLIN)
-    deadline_s = time.monotonic() + LIMIT_S
+    deadline_s = time.monotonic() + limit_s
     problem: str | None = None
     while not peer.is_dead():
         rest_s = deadline_s - time.monotonic()
@@ -68,7 +68,7 @@ def _wait(popen: subprocess.Popen[bytes], signals: SignalPipe) -> str | None:
         if signals.take():
             problem = "interrupted"
         elif rest_s <= 0:
-            problem = f"not finished within {LIMIT_S:.0f} s"
+            problem = f"not finished within {limit_s:.0f} s"
         if problem is not None:
             try:
                 peer.send_signal(signal.SIGKILL)

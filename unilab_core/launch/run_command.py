@@ -39,6 +39,7 @@ from unilab_core.launch.plan import plan
 from unilab_core.launch.play import record_video
 from unilab_core.launch.processes import ChildProcess, read_tail
 from unilab_core.launch.start_error import StartError
+from unilab_core.launch.upload import upload_video
 from unilab_core.run.child import STACKS_SIGNAL
 from unilab_core.run.exit_codes import ExitCode
 from unilab_core.run.failures import CheckpointError, RunDirError
@@ -220,6 +221,9 @@ class _TrainingRun:
             if outcome.status == "completed" and not self._config.training.no_play:
                 self._console.say(f"{outcome.reason}; evaluating and filming the policy")
                 record_video(run_dir, self._console, self._environ, self._signals)
+                upload_video(
+                    run_dir, self._config.training, self._console, self._environ, self._signals
+                )
             # Always the last line of a run that did not fail: scripts look for it there.
             line = last_line(outcome, self._summary) if self._summary else outcome.reason
             self._console.say(line)

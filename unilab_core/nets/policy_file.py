@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from unilab_core.nets.gaussian import GaussianPolicy, GaussianSpec
 from unilab_core.nets.normalizer import ObsNormalizer
@@ -39,6 +40,20 @@ class PolicyFileError(ValueError):
     """The file is damaged or is not a policy of this project."""
 
 
+class ActingModule(nn.Module):
+    """obs[E, O] -> actions[E, A] as one module, the observation normaliser included."""
+
+    def __init__(self, actor: Actor, normalizer: ObsNormalizer | None) -> None:
+        super().__init__()
+        self.actor = actor
+        self.normalizer = normalizer
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        """The most likely action of each row."""
+        rows = obs if self.normalizer is None else self.normalizer(obs)
+        return self.actor.act(rows)
+
+
 class Policy:
     """A deterministic policy on the CPU. Observations [E, O] in, actions [E, A] out."""
 
@@ -49,8 +64,8 @@ class Policy:
         contract: dict[str, Any],
     ) -> None:
         self.contract = contract
-        self._actor = actor.eval()
-        self._normalizer = normalizer
+        self.module = ActingModule(actor, normalizer).eval()
+        """What `act` computes, for exporters."""
 
     @torch.inference_mode()
     def act(self, obs: np.ndarray) -> np.ndarray:
@@ -58,9 +73,7 @@ class Policy:
         if obs.ndim != 2 or obs.shape[1] != self.contract["obs_width"]:
             raise ValueError(f"obs: got {obs.shape}, expected (E, {self.contract['obs_width']})")
         rows = torch.from_numpy(np.ascontiguousarray(obs, dtype=np.float32))
-        if self._normalizer is not None:
-            rows = self._normalizer(rows)
-        return self._actor.act(rows).numpy()
+        return self.module(rows).numpy()
 
 
 def save_policy(

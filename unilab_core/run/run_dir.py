@@ -6,10 +6,12 @@
         last_state.json        what monitors show after the end
         checkpoints/           the last two and the best
         policy.pt              the newest policy, all that evaluation needs
+        policy.onnx            the same for other runtimes (training.export_onnx)
         policies/              policies on a clock (training.policy_interval_s)
         logs/<role>-<rank>.log           output of each process, stacks included
         logs/<role>-<rank>.error.json    why a process failed
         play_video.mp4
+        trace/                 the Perfetto timeline (training.trace_enabled)
 
 The launcher writes the json files and the logs; the learner the rest.
 """
@@ -17,6 +19,7 @@ The launcher writes the json files and the logs; the learner the rest.
 import errno
 import os
 import shutil
+import tempfile
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -26,6 +29,7 @@ from unilab_core.config.config import Config, config_from_dict
 from unilab_core.config.errors import ConfigError
 from unilab_core.run.failures import CheckpointError, RunDirError
 from unilab_core.run.json_files import read_json
+from unilab_core.telemetry.timeline.files import timeline_folder
 
 MAX_SUFFIX = 1000
 
@@ -60,6 +64,11 @@ class RunPaths:
     def policy(self) -> Path:
         """Newest exported policy."""
         return self.run_dir / "policy.pt"
+
+    @property
+    def onnx(self) -> Path:
+        """The newest policy for other runtimes."""
+        return self.run_dir / "policy.onnx"
 
     @property
     def policies(self) -> Path:
@@ -110,6 +119,7 @@ def create_run_dir(config: Config, now: datetime | None = None) -> Path:
         run_dir = _create_exclusively(wanted)
         for folder in ("logs", "checkpoints"):
             (run_dir / folder).mkdir()
+        _create_trace_folder(config, run_dir)
     except OSError as error:
         if run_dir is not None:
             shutil.rmtree(run_dir, ignore_errors=True)
@@ -117,6 +127,25 @@ def create_run_dir(config: Config, now: datetime | None = None) -> Path:
             raise
         raise RunDirError(f"cannot create run directory {wanted}: {error.strerror}") from None
     return run_dir
+
+
+def _create_trace_folder(config: Config, run_dir: Path) -> None:
+    """The timeline's folder may lie elsewhere: find out before anything starts."""
+    training = config.training
+    if not training.trace_enabled:
+        return
+    folder = timeline_folder(run_dir, training.trace_output_dir)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        shutil.rmtree(run_dir, ignore_errors=True)
+        raise RunDirError(
+            f"training.trace_output_dir: cannot write into {folder}: {error.strerror}"
+        ) from None
 
 
 def load_run(run_dir: Path) -> dict[str, Any]:

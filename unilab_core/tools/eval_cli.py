@@ -1,6 +1,7 @@
 """`unilab-eval`: play a policy through the deterministic evaluation of its task.
 
-    unilab-eval RUN_DIR | POLICY_FILE [--checkpoint C] [--physics P] [--video [FILE]] [--json]
+    unilab-eval RUN_DIR | POLICY_FILE [--checkpoint C] [--physics P] [--video [FILE]]
+        [--export-onnx [FILE]] [--viewer] [--json]
 
 Diagnostics go to standard error; with `--json` the last line of standard output is one object.
 """
@@ -21,25 +22,36 @@ if TYPE_CHECKING:
     from unilab_core.tasks.task import VelocityEvaluation
 
 DEFAULT_VIDEO = "play_video.mp4"
+DEFAULT_ONNX = "policy.onnx"
+
+
+class OnnxTargetError(ValueError):
+    """The file that was asked for cannot be written."""
 
 
 def main(argv: list[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    args = _parser().parse_args(argv)
+    parser = _parser()
+    args = parser.parse_args(argv)
+    if args.viewer and (args.json or args.video is not None or args.export_onnx is not None):
+        parser.error("--viewer shows the policy and nothing else; leave the other outputs out")
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny products: more threads only wait
     from unilab_core.config.errors import ConfigError
+    from unilab_core.nets.onnx_file import OnnxExportError, OnnxUnavailableError
     from unilab_core.run.failures import CheckpointError, RunDirError
     from unilab_core.tools.offscreen import OffscreenUnavailableError, prepare_offscreen
 
     try:
+        if args.viewer:
+            return _view(args)
         if args.video is not None:
             prepare_offscreen()
         _run(args)
-    except OffscreenUnavailableError as error:
+    except (OffscreenUnavailableError, OnnxUnavailableError, OnnxTargetError) as error:
         return _fail(error, ExitCode.USAGE)
     except RunDirError as error:
         return _fail(error, ExitCode.NOTHING)
-    except (CheckpointError, ConfigError) as error:
+    except (CheckpointError, ConfigError, OnnxExportError) as error:
         return _fail(error, ExitCode.INCOMPATIBLE)
     return ExitCode.OK
 
@@ -53,13 +65,42 @@ def _run(args: argparse.Namespace) -> None:
     judged = _judge_gym if is_gym_task(policy.contract["task"]) else _judge_robot
     report, text = judged(policy, args)
     report |= {"checkpoint": str(path), "iteration": policy.contract["iteration"]}
+    if args.export_onnx is not None:
+        report["onnx"] = str(_export_onnx(policy, args))
     if args.json:
         print(json.dumps(report))
         return
     print(text)
     print(f"  checkpoint     {path} (iteration {report['iteration']})")
-    if "video" in report:
-        print(f"  video          {report['video']}")
+    for name in ("video", "onnx"):
+        if name in report:
+            print(f"  {name:<14} {report[name]}")
+
+
+def _view(args: argparse.Namespace) -> int:
+    """Show the policy in a window in place of judging it."""
+    from unilab_core.config.env import EnvConfig
+    from unilab_core.config.gym_env import GymEnvConfig, is_gym_task
+    from unilab_core.tools import viewer
+    from unilab_core.tools.policy_source import find_policy
+
+    try:
+        viewer.require_display()
+        policy, path = find_policy(args.source, args.checkpoint)
+        task, env = policy.contract["task"], policy.contract["env"]
+        print(f"{task}: {path}; close the window or press Ctrl-C to end", file=sys.stderr)
+        if is_gym_task(task):
+            from unilab_core.tools.gym_evaluate import view_gym
+
+            view_gym(policy.act, task, GymEnvConfig.from_dict(env))
+        else:
+            config = EnvConfig.from_dict(env)
+            viewer.view_robot(policy.act, task, config, physics=args.physics or config.physics)
+    except viewer.NoDisplayError as error:
+        return _fail(error, ExitCode.USAGE)
+    except KeyboardInterrupt:  # the other way to leave a window
+        print(file=sys.stderr)
+    return ExitCode.OK
 
 
 def _judge_robot(policy: "Policy", args: argparse.Namespace) -> tuple[dict[str, Any], str]:
@@ -111,13 +152,29 @@ def _film(
     return target
 
 
+def _export_onnx(policy: "Policy", args: argparse.Namespace) -> Path:
+    from unilab_core.nets.onnx_file import export_onnx
+
+    target = _target(args, args.export_onnx, DEFAULT_ONNX)
+    try:
+        deviation = export_onnx(policy, target)
+    except OSError as error:
+        raise OnnxTargetError(f"--export-onnx: cannot write {target}: {error.strerror}") from None
+    print(f"wrote {target}, at most {deviation:.1g} from torch", file=sys.stderr)
+    return target
+
+
 def _video_target(args: argparse.Namespace) -> Path:
+    target = _target(args, args.video, DEFAULT_VIDEO)
+    print(f"filming {target} ...", file=sys.stderr)
+    return target
+
+
+def _target(args: argparse.Namespace, asked: str, default: str) -> Path:
     """As asked for, or inside the run directory, or beside the policy file."""
     source: Path = args.source
     folder = source if source.is_dir() else source.parent
-    target = Path(args.video) if args.video else folder / DEFAULT_VIDEO
-    print(f"filming {target} ...", file=sys.stderr)
-    return target
+    return Path(asked) if asked else folder / default
 
 
 def _text(report: dict[str, Any], judge: "VelocityEvaluation") -> str:
@@ -167,6 +224,18 @@ def _parser() -> argparse.ArgumentParser:
         const="",
         metavar="FILE",
         help=f"also film the policy (default file: {DEFAULT_VIDEO} in the run directory)",
+    )
+    parser.add_argument(
+        "--export-onnx",
+        nargs="?",
+        const="",
+        metavar="FILE",
+        help=f"also write the policy for other runtimes (default file: {DEFAULT_ONNX})",
+    )
+    parser.add_argument(
+        "--viewer",
+        action="store_true",
+        help="watch the policy in a window, where there is a display, in place of judging it",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser

@@ -20,6 +20,7 @@ from unilab_core.envs import make_env
 EPISODES = 20
 SEED = 1_000_000
 """First seed of the evaluation: far from those of training."""
+VIEWED_EPISODES = 5
 MAX_FILM_STEPS = 500
 MAX_STEPS = 1_000_000
 """Where an environment has no time limit of its own."""
@@ -97,3 +98,26 @@ def play_gym_video(
     fps = float(env.metadata.get("render_fps", 30))
     imageio.mimwrite(partial, frames, fps=fps, macro_block_size=4)  # pyright: ignore
     partial.replace(path)
+
+
+def view_gym(policy: Callable[[FloatArray], FloatArray], task: str, config: GymEnvConfig) -> None:
+    """Show a few episodes in the environment's own window.
+
+    Raises:
+        ConfigError: this environment cannot be shown (a library is missing).
+    """
+    try:
+        env = gymnasium.make(gym_id(task), render_mode="human", **config.make_kwargs)
+        space = env.action_space
+        assert isinstance(space, gymnasium.spaces.Box)
+        low, high = space.low.ravel(), space.high.ravel()
+        for episode in range(VIEWED_EPISODES):
+            obs, _ = env.reset(seed=episode)
+            ended = False
+            while not ended:
+                action = policy(np.asarray(obs, np.float32).reshape(1, -1))[0].clip(low, high)
+                obs, _, terminated, truncated, _ = env.step(action.reshape(space.shape))
+                ended = terminated or truncated
+        env.close()
+    except (gymnasium.error.Error, ImportError) as error:
+        raise ConfigError(f"viewer of {task}: {str(error).splitlines()[0]}") from None

@@ -113,11 +113,7 @@ class _Stage:
         base = self._data.xpos[self._body].copy()
         self._follow(base)
         self._renderer.update_scene(self._data, self._camera)
-        rotation = self._data.xmat[self._body].reshape(3, 3)
-        heading = np.arctan2(rotation[1, 0], rotation[0, 0])
-        tail = base + np.array([0.0, 0.0, _ARROW_HEIGHT_M])
-        self._arrow(tail, heading, wanted, _COMMAND_RGBA)
-        self._arrow(tail + np.array([0.0, 0.0, 0.04]), heading, measured, _MEASURED_RGBA)
+        draw_velocities(self._renderer.scene, self._data, self._body, wanted, measured)
         return self._renderer.render()
 
     def close(self) -> None:
@@ -133,28 +129,43 @@ class _Stage:
             self._target = look
         self._camera.lookat[:] = self._target
 
-    def _arrow(
-        self,
-        tail: np.ndarray,
-        heading: float,
-        velocity: FloatArray,
-        rgba: tuple[float, float, float, float],
-    ) -> None:
-        """A planar velocity of the base frame as an arrow in the world."""
-        scene = self._renderer.scene
-        x, y = float(velocity[0]), float(velocity[1])
-        if np.hypot(x, y) < 0.05 or scene.ngeom >= scene.maxgeom:
-            return
-        cos, sin = np.cos(heading), np.sin(heading)
-        step = _ARROW_M_PER_MPS * np.array([cos * x - sin * y, sin * x + cos * y, 0.0])
-        geom = scene.geoms[scene.ngeom]
-        mujoco.mjv_initGeom(
-            geom,
-            mujoco.mjtGeom.mjGEOM_ARROW,
-            np.zeros(3),
-            np.zeros(3),
-            np.zeros(9),
-            np.array(rgba, np.float32),
-        )
-        mujoco.mjv_connector(geom, mujoco.mjtGeom.mjGEOM_ARROW, 0.012, tail, tail + step)
-        scene.ngeom += 1
+
+def draw_velocities(
+    scene: mujoco.MjvScene,
+    data: mujoco.MjData,
+    body: int,
+    wanted: FloatArray,
+    measured: FloatArray,
+) -> None:
+    """Two arrows above a body: its commanded and its measured planar velocity."""
+    rotation = data.xmat[body].reshape(3, 3)
+    heading = float(np.arctan2(rotation[1, 0], rotation[0, 0]))
+    tail = data.xpos[body] + np.array([0.0, 0.0, _ARROW_HEIGHT_M])
+    _arrow(scene, tail, heading, wanted, _COMMAND_RGBA)
+    _arrow(scene, tail + np.array([0.0, 0.0, 0.04]), heading, measured, _MEASURED_RGBA)
+
+
+def _arrow(
+    scene: mujoco.MjvScene,
+    tail: np.ndarray,
+    heading: float,
+    velocity: FloatArray,
+    rgba: tuple[float, float, float, float],
+) -> None:
+    """A planar velocity of the base frame as an arrow in the world."""
+    x, y = float(velocity[0]), float(velocity[1])
+    if np.hypot(x, y) < 0.05 or scene.ngeom >= scene.maxgeom:
+        return
+    cos, sin = np.cos(heading), np.sin(heading)
+    step = _ARROW_M_PER_MPS * np.array([cos * x - sin * y, sin * x + cos * y, 0.0])
+    geom = scene.geoms[scene.ngeom]
+    mujoco.mjv_initGeom(
+        geom,
+        mujoco.mjtGeom.mjGEOM_ARROW,
+        np.zeros(3),
+        np.zeros(3),
+        np.zeros(9),
+        np.array(rgba, np.float32),
+    )
+    mujoco.mjv_connector(geom, mujoco.mjtGeom.mjGEOM_ARROW, 0.012, tail, tail + step)
+    scene.ngeom += 1

@@ -84,3 +84,19 @@ def test_the_newest_run_is_the_newest_with_a_checkpoint(config):
     assert newest_run(folder) == old
     (RunPaths(new).checkpoints / "model_1.pt").touch()
     assert newest_run(folder) == new
+
+
+def test_the_timelines_folder_is_made_only_for_a_timeline(config, tmp_path):
+    assert not (create_run_dir(config) / "trace").exists()
+    assert (create_run_dir(with_training(config, trace_enabled=True)) / "trace").is_dir()
+    elsewhere = str(tmp_path / "traces")
+    create_run_dir(with_training(config, trace_enabled=True, trace_output_dir=elsewhere))
+    assert (tmp_path / "traces").is_dir()
+
+
+def test_a_timelines_folder_that_cannot_be_made_leaves_no_run(config, tmp_path):
+    (tmp_path / "file").write_text("")
+    asked = {"trace_enabled": True, "trace_output_dir": str(tmp_path / "file" / "x")}
+    with pytest.raises(RunDirError, match=r"training\.trace_output_dir: cannot write into"):
+        create_run_dir(with_training(config, **asked), NOON)
+    assert not list(tmp_path.rglob("2030-*"))

@@ -1,5 +1,6 @@
 """unilab-eval on policies with made-up weights: output, exit codes, and which file is played."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -222,3 +223,80 @@ def test_a_film_is_written_whole(run_dir):
     assert done.returncode == 0, done.stderr
     assert target.read_bytes()[4:8] == b"ftyp"
     assert [path.name for path in run_dir.glob(".*")] == []
+
+
+def test_the_viewer_needs_a_display_and_says_so(run_dir, monkeypatch, capsys):
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    assert eval_cli.main([str(run_dir), "--viewer"]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "--viewer: this machine has no display" in error
+
+
+def test_the_viewer_excludes_other_outputs(run_dir, capsys):
+    with pytest.raises(SystemExit) as caught:
+        eval_cli.main([str(run_dir), "--viewer", "--json"])
+    assert caught.value.code == 2
+
+
+def test_the_viewer_shows_the_robot_until_the_window_is_closed(run_dir, monkeypatch):
+    import mujoco
+    import mujoco.viewer
+
+    shown = []
+
+    class Window:
+        def __init__(self, model, data, **_ui):
+            self.data = data
+            self.cam = mujoco.MjvCamera()
+            self.user_scn = mujoco.MjvScene(model, 10)
+            self.closed = False
+
+        def is_running(self):
+            return len(shown) < 5
+
+        def lock(self):
+            return contextlib.nullcontext()
+
+        def sync(self):
+            shown.append((self.data.qpos.copy(), self.user_scn.ngeom))
+
+        def close(self):
+            self.closed = True
+
+    windows = []
+    monkeypatch.setattr(
+        mujoco.viewer, "launch_passive",
+        lambda model, data, **ui: windows.append(Window(model, data, **ui)) or windows[-1],
+    )  # fmt: skip
+    monkeypatch.setenv("DISPLAY", ":99")
+    assert eval_cli.main([str(run_dir), "--viewer"]) == 0
+    assert len(shown) == 5
+    assert windows[0].closed
+    assert not np.array_equal(shown[0][0], shown[4][0])  # it moves
+    assert all(ngeom >= 1 for _, ngeom in shown)  # the commanded velocity, drawn anew each time
+
+
+def test_a_display_that_cannot_be_used_is_one_line(run_dir, monkeypatch, capsys):
+    import mujoco
+    import mujoco.viewer
+
+    def refuse(*_args, **_ui):
+        raise mujoco.FatalError("could not initialize GLFW")
+
+    monkeypatch.setattr(mujoco.viewer, "launch_passive", refuse)
+    monkeypatch.setenv("DISPLAY", ":99")
+    assert eval_cli.main([str(run_dir), "--viewer"]) == 2
+    assert "the display cannot be used: could not initialize GLFW" in capsys.readouterr().err
+
+
+def test_the_policy_is_exported_for_other_runtimes(run_dir, tmp_path, capsys):
+    pytest.importorskip("onnx")
+    target = tmp_path / "elsewhere.onnx"
+    assert eval_cli.main([str(run_dir), "--export-onnx", str(target), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["onnx"] == str(target)
+    assert target.stat().st_size > 1000
+    missing = tmp_path / "no" / "folder.onnx"
+    assert eval_cli.main([str(run_dir), "--export-onnx", str(missing)]) == 2
+    assert "--export-onnx: cannot write" in capsys.readouterr().err

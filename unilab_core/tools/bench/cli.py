@@ -8,14 +8,20 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
+from unilab_core.telemetry.timeline.wire import DamagedTraceError
 from unilab_core.tools.bench.report import BenchReport
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run the benchmark named on the command line."""
     args = _parser().parse_args(argv)
-    report = args.measure(args)
+    try:
+        report = args.measure(args)
+    except (FileNotFoundError, DamagedTraceError) as error:
+        print(f"unilab-bench {args.bench}: {error}", file=sys.stderr)
+        return 2
     print(report.table())
     print(f"{report.bench}: {'ok' if report.ok else 'NOT ok'}")
     if args.json:
@@ -53,6 +59,16 @@ def _parser() -> argparse.ArgumentParser:
     learn.add_argument("--suite", choices=("ci",), default="ci")
     learn.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     learn.add_argument("--algos", nargs="+", default=[], metavar="ALGO")
+
+    timeline = _add(names, "timeline", _timeline, "a Perfetto timeline beside the logged scalars")
+    timeline.add_argument("source", type=Path, metavar="RUN_DIR|FILE")
+
+    trace = _add(names, "trace", _trace, "what recording the timeline costs a training")
+    trace.add_argument("--algo", default="sac")
+    trace.add_argument("--task", default="go2_joystick_flat")
+    trace.add_argument("--pairs", type=int, default=5)
+    trace.add_argument("--block-s", type=float, default=10.0)
+    trace.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
     return parser
 
 
@@ -108,6 +124,24 @@ def _learn(args: argparse.Namespace) -> BenchReport:
     from unilab_core.tools.bench import learn
 
     return learn.run(suite=args.suite, seeds=args.seeds, algos=args.algos)
+
+
+def _timeline(args: argparse.Namespace) -> BenchReport:
+    from unilab_core.tools.bench import timeline
+
+    return timeline.run(source=args.source)
+
+
+def _trace(args: argparse.Namespace) -> BenchReport:
+    from unilab_core.tools.bench import trace
+
+    return trace.run(
+        algo=args.algo,
+        task=args.task,
+        pairs=args.pairs,
+        block_s=args.block_s,
+        overrides=args.overrides,
+    )
 
 
 if __name__ == "__main__":

@@ -23,7 +23,8 @@ def launch_run(
     """
     run_dir = folder / "run"
     command = [sys.executable, "-m", "unilab_core.launch", "--plain", "--algo", algo]
-    command += ["--task", task, f"training.log_dir={run_dir}", "training.no_play=true", *overrides]
+    command += ["--task", task, f"training.log_dir={run_dir}", "training.no_play=true"]
+    command += ["training.export_onnx=false", *overrides]
     environ = {**os.environ, "UNILAB_RUNTIME_DIR": str(folder / "registry")}
     log = folder / "launcher.log"
     with log.open("wb") as output:
