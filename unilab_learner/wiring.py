@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from unilab_core.contracts import EnvSpec
 from unilab_core.run.child import ChildContext
 from unilab_core.run.job_segments import open_ingress, open_rollouts, open_slot
+from unilab_core.run.job_trace import JobTrace, open_trace
 from unilab_core.telemetry.training_logger import TrainingLogger
 from unilab_ipc.doorbell import Doorbell
 from unilab_ipc.inference_slot import InferenceSlot
@@ -24,6 +25,7 @@ from unilab_ipc.peers import Peer
 from unilab_learner.learner import Learner
 from unilab_learner.saver import Progress, Saver
 from unilab_learner.session_result import inference_sections
+from unilab_learner.step_trace import ReplayTrace, StepTrace
 
 Records = Sequence[Mapping[str, Any]]
 
@@ -108,6 +110,8 @@ def _wire_off_policy(parts: SessionParts) -> Wired:
         parts.stack.callback(segment.close)
     slot, ingress = InferenceSlot(slot_segment), ReplayIngress(ingress_segment)
     ring_collector = parts.collector_bell.ring
+    trace = _open_trace(parts)
+    steps = StepTrace(trace)
     server = InferenceServer(
         slot.learner_port(ring_collector),
         learner.act,
@@ -130,6 +134,8 @@ def _wire_off_policy(parts: SessionParts) -> Wired:
             num_envs=spec.num_envs,
             progress=parts.progress,
             resumed=ctx.config.algo.resume,
+            steps=steps,
+            segments=ReplayTrace(trace, steps, replay_ticks=learner.replay.num_ticks),
         )
     )
 
@@ -171,6 +177,7 @@ def _wire_ppo(parts: SessionParts) -> Wired:
             beat=ctx.beat,
             stop_level=ctx.stop_level,
             progress=parts.progress,
+            steps=StepTrace(_open_trace(parts)),
         )
     )
     first_env_steps = parts.progress.env_steps
@@ -226,6 +233,7 @@ def _wire_appo(parts: SessionParts) -> Wired:
             beat=ctx.beat,
             stop_level=ctx.stop_level,
             progress=parts.progress,
+            steps=StepTrace(_open_trace(parts)),
         )
     )
 
@@ -240,3 +248,18 @@ def _wire_appo(parts: SessionParts) -> Wired:
         }
 
     return Wired(loop=loop, sections=sections)
+
+
+def _open_trace(parts: SessionParts) -> JobTrace:
+    """The learner's share of the RL trace; closed before the process ends."""
+    ctx = parts.ctx
+    trace = open_trace(
+        ctx.config,
+        folder=ctx.folder,
+        run_id=ctx.launch["run_id"],
+        run_dir=ctx.run.run_dir,
+        role=ctx.role,
+        rank=ctx.rank,
+    )
+    parts.stack.callback(trace.close)
+    return trace

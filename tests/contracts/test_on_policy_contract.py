@@ -53,7 +53,7 @@ def spy(target, name):
 @BOTH
 def test_every_iteration_is_an_update_and_the_run_ends_with_both_sides_done(rig, algo):
     run = rig(algo)
-    learned = spy(run.learner, "learn")
+    learned = spy(run.learner, "add_returns")
     assert run.run() == "completed"
     assert run.error is None
     assert len(learned) == 5

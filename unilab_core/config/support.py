@@ -18,8 +18,6 @@ _DUMP = "the dump of values that are not finite is not part of this version yet"
 
 # Keys without an effect so far: any other value than the default is refused with this reason.
 INERT_TRAINING = {
-    "rl_trace": _LATER,
-    "rl_trace_every": f"training.rl_trace is {_LATER}",
     "trace_enabled": _LATER,
     "trace_output_dir": _TIMELINE,
     "trace_thread_time": _TIMELINE,
