@@ -108,14 +108,15 @@ class SegmentTrace:
             segment.dispatched_ns = time.time_ns()
 
     def asked(self) -> None:
-        """The actor has the observations; through the slot that is the dispatch as well."""
+        """The actor has the observations: through the slot a dispatch, after one the start."""
         segment = self._segment
         if segment is None:
             return
         self._asked_ns = time.time_ns()
-        if segment.started_ns == 0:
+        if segment.dispatched_ns == 0:
+            segment.dispatched_ns = self._asked_ns
+        elif segment.started_ns == 0:
             segment.started_ns = self._asked_ns
-            segment.dispatched_ns = segment.dispatched_ns or self._asked_ns
 
     def acted(self, policy_version: int) -> None:
         """Actions are there, of this version."""
@@ -123,13 +124,18 @@ class SegmentTrace:
         if segment is None:
             return
         now_ns = time.time_ns()
+        if segment.started_ns == 0:
+            # The first answer through the slot waits for the update of the rollout before, which
+            # is no time of the model; and the weights in use are those after it.
+            segment.started_ns = now_ns
+        since_ns = max(self._asked_ns, segment.started_ns)
         if not segment.turns:
             segment.version = policy_version
         if not segment.turns or segment.turns[-1].ticks == TURN_TICKS:
-            segment.turns.append(self._new_turn())
+            segment.turns.append(self._new_turn(since_ns))
         turn = segment.turns[-1]
         turn.acted_ns = now_ns
-        turn.act_ns += now_ns - self._asked_ns
+        turn.act_ns += now_ns - since_ns
 
     def stepped(self) -> None:
         """The environments have taken the step."""
@@ -183,10 +189,10 @@ class SegmentTrace:
 
     # Private
 
-    def _new_turn(self) -> _Turn:
+    def _new_turn(self, start_ns: int) -> _Turn:
         size = len(self._envs)
         return _Turn(
-            self._asked_ns,
+            start_ns,
             reward=np.zeros(size),
             terminated=np.zeros(size, bool),
             truncated=np.zeros(size, bool),

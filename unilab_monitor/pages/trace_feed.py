@@ -37,15 +37,27 @@ class TraceFeed:
         self._questions: deque[Question] = deque()
         self._wake = threading.Event()
         self._stop = False
+        self._going = threading.Event()
+        self._going.set()
         self._thread = threading.Thread(target=self._run, name="trace-feed", daemon=True)
 
     def start(self) -> None:
         """Begin to read."""
         self._thread.start()
 
+    def pause(self) -> None:
+        """Read nothing until `resume`."""
+        self._going.clear()
+
+    def resume(self) -> None:
+        """Read on."""
+        self._going.set()
+        self._wake.set()
+
     def stop(self, timeout_s: float = 2.0) -> None:
         """Keep the arrival times and end."""
         self._stop = True
+        self._going.set()
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join(timeout_s)
@@ -84,6 +96,10 @@ class TraceFeed:
     def _follow(self) -> None:
         shown, next_snapshot, next_save = None, 0.0, time.monotonic() + SAVE_S
         while not self._stop:
+            if not self._going.is_set():
+                self._reader.save()
+                self._going.wait()
+                continue
             started = time.monotonic()
             complete = self._reader.poll(READ_S)
             took_s = time.monotonic() - started

@@ -53,6 +53,13 @@ def _parser() -> argparse.ArgumentParser:
     learn.add_argument("--suite", choices=("ci",), default="ci")
     learn.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     learn.add_argument("--algos", nargs="+", default=[], metavar="ALGO")
+
+    trace = _add(names, "trace", _trace, "training with RL traces against training without")
+    trace.add_argument("--algo", default="sac")
+    trace.add_argument("--task", default="go2_joystick_flat")
+    trace.add_argument("--blocks", type=int, default=5)
+    trace.add_argument("--block-s", type=float, default=15.0)
+    trace.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
     return parser
 
 
@@ -108,6 +115,18 @@ def _learn(args: argparse.Namespace) -> BenchReport:
     from unilab_core.tools.bench import learn
 
     return learn.run(suite=args.suite, seeds=args.seeds, algos=args.algos)
+
+
+def _trace(args: argparse.Namespace) -> BenchReport:
+    from unilab_core.tools.bench import trace
+
+    return trace.run(
+        algo=args.algo,
+        task=args.task,
+        blocks=args.blocks,
+        block_s=args.block_s,
+        overrides=args.overrides,
+    )
 
 
 if __name__ == "__main__":
