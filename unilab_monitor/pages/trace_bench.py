@@ -103,7 +103,7 @@ def _append_and_wait(root: Path, pages: Pages, rows: int) -> float:
     """Seconds from an appended event to figures that hold it; at a time the feed does not know."""
     time.sleep(random.uniform(0.0, 1.5))
     row = formats.sample_row(
-        "appended",
+        "demo-job",
         f"late-{rows}/0",
         formats.Status.RUNNING,
         time.time_ns() // 1_000_000,
