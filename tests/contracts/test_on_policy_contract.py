@@ -53,7 +53,7 @@ def spy(target, name):
 @BOTH
 def test_every_iteration_is_an_update_and_the_run_ends_with_both_sides_done(rig, algo):
     run = rig(algo)
-    learned = spy(run.learner, "add_returns")
+    learned = spy(run.learner, "learn")
     assert run.run() == "completed"
     assert run.error is None
     assert len(learned) == 5
@@ -79,7 +79,7 @@ def test_the_last_observation_and_the_true_final_ones_reach_the_learner(rig, alg
     """Sentinels: the step counter after the rollout's last step, and FINAL at time limits."""
     run = rig(algo, "algo.max_iterations=2")
     if algo == "ppo":
-        stored, learned = spy(run.learner, "store"), spy(run.learner, "learn")
+        stored, learned = spy(run.learner, "store"), spy(run.learner, "add_returns")
         run.run()
         # The counter of the observation after T (then 2 T) steps.
         assert [args[0]["critic"][0, 2].item() for args, _ in learned] == [T, 2 * T]
