@@ -209,7 +209,7 @@ def _turns(parts: Sequence[FlowPart]) -> Distribution:
     size = max((len(part.turns) for part in parts), default=0)
     counts = _added_up([part.turns for part in parts], size)
     rounds = np.repeat(np.arange(size), np.array(counts, dtype=np.int64))
-    return _distribution(1000.0 * rounds[rounds > 0], ())
+    return _distribution((1000 * rounds[rounds > 0]).astype(np.float64), ())
 
 
 def _exits(parts: Sequence[FlowPart]) -> tuple[Exit, ...]:
