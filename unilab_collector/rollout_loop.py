@@ -15,6 +15,7 @@ from unilab_collector.acting_policy import ActingPolicy
 from unilab_collector.episode_stats import EpisodeStats
 from unilab_collector.rollout_feed import RolloutFeed
 from unilab_collector.rollout_report import RolloutReporter
+from unilab_collector.segment_trace import SegmentTrace
 from unilab_core.contracts import Env, StepResult
 from unilab_core.run.failures import EnvError, RunError
 from unilab_ipc.errors import Closed
@@ -34,12 +35,14 @@ class RolloutLoop:
         reporter: RolloutReporter,
         beat: RoleBeat,
         check: Callable[[], None],
+        trace: SegmentTrace | None = None,
     ) -> None:
         self._env = env
         self._policy = policy
         self._feed = feed
         self._stats = stats
         self._reporter = reporter
+        self._trace = trace or SegmentTrace.silent()
         self._beat = beat
         self._check = check
         self._tick = 0
@@ -58,6 +61,7 @@ class RolloutLoop:
                 result = self._rollout(result)
             except Closed:
                 self._feed.give_up()
+                self._trace.cancelled()
                 if not self._feed.closed:
                     raise
         return self._feed.rollouts
@@ -73,7 +77,9 @@ class RolloutLoop:
     def _rollout(self, result: StepResult) -> StepResult:
         """One rollout from the observations in ``result``; the observations after it."""
         self._beat.phase("training/rollout_wait", awaits="learner")
+        self._trace.opened()
         self._feed.claim()
+        self._trace.dispatched()
         self._beat.phase("training/weight_fetch")
         self._policy.refresh()
         self._beat.phase("training/rollout")
@@ -89,13 +95,16 @@ class RolloutLoop:
         self._reporter.publish(
             tick=self._tick - 1, env_steps=env_steps, start_ns=start_ns, end_ns=end_ns
         )
+        self._trace.publish()
         self._beat.counts(self._feed.rollouts, env_steps)
         return result
 
     def _step(self, t: int, result: StepResult) -> StepResult:
         self._feed.put_obs(t, result)
+        self._trace.asked()
         start_ns = time.monotonic_ns()
         actions, log_prob, mean = self._policy.act(result.obs)
+        self._trace.acted(self._policy.version)
         acted_ns = time.monotonic_ns()
         try:
             result = self._env.step(actions)
@@ -104,7 +113,9 @@ class RolloutLoop:
         except Exception as error:  # terms are the user's code: whatever it raises
             raise EnvError(f"step {self._tick}: {type(error).__name__}: {error}") from error
         end_ns = time.monotonic_ns()
+        self._trace.stepped()
         self._feed.put_step(t, actions, log_prob, mean, result)
+        self._trace.took(actions, result)
         self._stats.add_tick(result.reward, result.terminated, result.truncated)
         self._stats.add_log(result.log)
         self._reporter.add_step(start_ns, acted_ns, end_ns, self._env.timings_ns)

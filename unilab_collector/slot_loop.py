@@ -17,6 +17,7 @@ from __future__ import annotations
 from unilab_collector.episode_stats import EpisodeStats
 from unilab_collector.replay_feed import ReplayFeed
 from unilab_collector.rollout_report import SlotRolloutReporter
+from unilab_collector.segment_trace import SegmentTrace
 from unilab_collector.step_feed import StepFeed
 from unilab_collector.tick_report import (
     ACTION_WAIT,
@@ -48,6 +49,7 @@ class SlotLoop:
         reporter: TickReporter | SlotRolloutReporter,
         waiter: Waiter,
         beat: RoleBeat,
+        trace: SegmentTrace | None = None,
     ) -> None:
         self._env = env
         self._slot = slot
@@ -55,6 +57,7 @@ class SlotLoop:
         self._feed = feed
         self._stats = stats
         self._reporter = reporter
+        self._trace = trace or SegmentTrace.silent()
         self._waiter = waiter
         self._beat = beat
         self._tick = -1
@@ -76,12 +79,15 @@ class SlotLoop:
             timer.lap(REQUEST)
             self._beat.phase("training/metrics_publish")
             self._reporter.publish_due(tick=tick - 1, env_steps=self._env_steps)
+            self._trace.publish()
             timer.lap(PUBLISH)
             if not self._await_action(tick):
                 self._reporter.publish_due(tick=tick - 1, env_steps=self._env_steps, force=True)
+                self._trace.cancelled()
                 return tick
             timer.lap(ACTION_WAIT)
             result = self._step()
+            self._trace.stepped()
             timer.lap(ENV_STEP)
             done = self._stats.add_tick(result.reward, result.terminated, result.truncated)
             self._stats.add_log(result.log)
@@ -91,6 +97,7 @@ class SlotLoop:
             self._beat.phase("training/replay_write", awaits="learner")
             self._feed.write(self._port.actions, result)
             timer.lap(WRITE)
+            self._trace.took(self._port.actions, result)
             tick += 1
             self._beat.counts(tick, self._env_steps)
             timer.start_cycle()
@@ -106,12 +113,14 @@ class SlotLoop:
     def _request(self, tick: int, result: StepResult) -> None:
         self._beat.phase("training/inference_request")
         self._tick = tick
+        self._trace.opened()
         self._feed.remember(result.obs, result.critic_obs)
         port = self._port
         port.obs[...] = result.obs
         port.critic_obs[...] = result.critic_obs
         port.done[...] = result.terminated | result.truncated
         port.publish(tick)  # SYNC POINT: request
+        self._trace.asked()
         self._reporter.note_flight(self._slot.flight())
 
     def _await_action(self, tick: int) -> bool:
@@ -120,6 +129,8 @@ class SlotLoop:
             lambda: self._port.try_response(tick), timeout_s=None, awaits="learner"
         )  # SYNC POINT: response
         self._beat.advance()
+        if not response.closed:
+            self._trace.acted(response.policy_version)
         return not response.closed
 
     def _reset(self) -> StepResult:

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from unilab_collector.episode_stats import EpisodeStats
 from unilab_collector.replay_feed import ReplayFeed
 from unilab_collector.rollout_report import RolloutRecords, RolloutReporter, SlotRolloutReporter
+from unilab_collector.segment_trace import SegmentTrace, TracedTask
 from unilab_collector.slot_loop import SlotLoop
 from unilab_collector.step_feed import StepFeed
 from unilab_collector.tick_report import TickReporter
@@ -23,6 +24,7 @@ from unilab_core.config.on_policy import AppoConfig, PpoConfig
 from unilab_core.contracts import Env
 from unilab_core.run.child import ChildContext
 from unilab_core.run.job_segments import open_ingress, open_rollouts, open_slot
+from unilab_core.run.job_trace import open_trace
 from unilab_core.telemetry.phase_timer import PhaseTimer
 from unilab_core.telemetry.timeline.recorder import TraceRecorder
 from unilab_ipc.errors import Closed
@@ -108,6 +110,7 @@ def _wire_slot(parts: CollectorParts) -> SlotLoop:
         feed=feed,
         stats=stats,
         reporter=reporter,
+        trace=_trace(parts, actor="Learner"),
         waiter=waiter,
         beat=ctx.beat,
     )
@@ -187,6 +190,24 @@ def _wire_rollouts(parts: CollectorParts, algo: AppoConfig) -> CollectorLoop:
         feed=feed,
         stats=stats,
         reporter=reporter,
+        trace=_trace(parts, actor="Policy"),
         beat=ctx.beat,
         check=check,
     )
+
+
+def _trace(parts: CollectorParts, *, actor: str) -> SegmentTrace:
+    """The collector's share of the RL trace; closed before the process ends."""
+    ctx = parts.ctx
+    trace = open_trace(
+        ctx.config,
+        folder=ctx.folder,
+        run_id=ctx.launch["run_id"],
+        run_dir=ctx.run.run_dir,
+        role=ctx.role,
+        rank=ctx.rank,
+    )
+    parts.stack.callback(trace.close)
+    spec = parts.env.spec
+    task = TracedTask(f"{spec.task} ({spec.sim})", spec.obs_width)
+    return SegmentTrace(trace, task, actor=actor)

@@ -21,7 +21,7 @@ and saves, level 2 leaves through `Closed`, raised by a wait.
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -39,6 +39,7 @@ from unilab_ipc.waiting import Waiter
 from unilab_learner.appo_learner import AppoLearner
 from unilab_learner.ending import end_reason, newest_mean_return
 from unilab_learner.saver import Progress, Saver
+from unilab_learner.step_trace import StepTrace
 
 WAIT, STAGE, SAMPLE = "collector_wait", "replay_stage", "replay_sample"
 LEARNING, PUBLISH = "learning", "weight_publish"
@@ -67,6 +68,7 @@ class AsyncParts:
     """Counters to continue from."""
     make_timer: Callable[[Iterable[str]], PhaseTimer] = PhaseTimer
     """What stands in its place when the timeline is recorded."""
+    steps: StepTrace = field(default_factory=StepTrace.silent)
 
 
 class AsyncLoop:
@@ -83,6 +85,7 @@ class AsyncLoop:
         self.last_reports: list[dict[str, Any]] = []
         """Collector records of the newest iteration that had any."""
         self._num_read = 0
+        self._num_taken = 0
         self._skipped = 0
         self._dropped = 0
 
@@ -104,7 +107,8 @@ class AsyncLoop:
             self._iterate()
             # The report of iteration k runs inside cycle k+1: every moment is in exactly one.
             self._timer.start_cycle()
-            self._report()
+            with parts.steps.metrics(self._progress.iteration):
+                self._report()
             self._save_if_due()
         parts.beat.phase("finalize/replay_pipeline_close")
         parts.ring.close()
@@ -127,6 +131,8 @@ class AsyncLoop:
 
     def _iterate(self) -> None:
         timer, learner, beat = self._timer, self._parts.learner, self._parts.beat
+        steps = self._parts.steps
+        steps.begin(self._progress.iteration)
         waiting = self._parts.ring.occupancy
         self._num_read = 0
         while not learner.pool.has_new:
@@ -140,12 +146,16 @@ class AsyncLoop:
         learner.sample()
         timer.lap(SAMPLE)
         beat.phase("training/learner_update")
-        metrics, skipped = learner.learn()
+        steps.batch_ready()
+        with steps.update():
+            metrics, skipped = learner.learn()
         timer.lap(LEARNING)
         self._require_finite(skipped)
         self._progress.iteration = learner.version
+        steps.updated(self._progress.iteration)
         beat.phase("training/weight_publish")
-        self._publish()
+        with steps.sync(self._progress.iteration):
+            self._publish()
         timer.lap(PUBLISH)
         self._metrics = metrics | {
             "Train/ring_available_slots": float(waiting),
@@ -167,8 +177,11 @@ class AsyncLoop:
     def _take(self, slot: RolloutSlot) -> None:
         """Stage one rollout and give its slot back at once."""
         self._parts.beat.phase("training/rollout_stage")
-        self._parts.learner.stage(slot)
+        kept = self._parts.learner.stage(slot)
         self._parts.ring.release()
+        # The ring loses and reorders nothing: the n-th to arrive is the collector's n-th.
+        self._parts.steps.rollout_taken(self._num_taken, kept=kept)
+        self._num_taken += 1
         self._num_read += 1
         self._progress.env_steps += self._env_steps_per_rollout
         self._timer.lap(STAGE)
@@ -245,4 +258,5 @@ class AsyncLoop:
         saver.export_policy_if_due(self._progress)
         if saver.due(self._progress):
             self._parts.beat.phase("training/checkpoint")
-            self._parts.logger.note(saver.try_save(self._progress))
+            with self._parts.steps.checkpoint():
+                self._parts.logger.note(saver.try_save(self._progress))

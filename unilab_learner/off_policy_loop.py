@@ -16,7 +16,7 @@ finishes the iteration and saves, level 2 leaves through `Closed`, raised by a w
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from unilab_core.config.config import Config
@@ -32,6 +32,7 @@ from unilab_learner.inference_server import InferenceServer
 from unilab_learner.replay.ingress_drain import IngressDrain
 from unilab_learner.sac_learner import SacLearner
 from unilab_learner.saver import Progress, Saver
+from unilab_learner.step_trace import ReplayTrace, StepTrace
 
 WAIT, INFERENCE, RELEASE = "collector_wait", "inference", "collector_release"
 BATCH_WAIT, SAMPLE, LEARNING = "replay_batch_wait", "replay_sample", "learning"
@@ -61,6 +62,8 @@ class LoopParts:
     resumed: bool
     make_timer: Callable[[Iterable[str]], PhaseTimer] = PhaseTimer
     """What stands in its place when the timeline is recorded."""
+    steps: StepTrace = field(default_factory=StepTrace.silent)
+    segments: ReplayTrace = field(default_factory=ReplayTrace.silent)
 
 
 class OffPolicyLoop:
@@ -97,7 +100,8 @@ class OffPolicyLoop:
             self._iterate()
             # The report of iteration k runs inside cycle k+1: every moment is in exactly one.
             self._timer.start_cycle()
-            self._report()
+            with self._parts.steps.metrics(self._progress.iteration):
+                self._report()
             self._save_if_due()
         self._close()
         self._parts.beat.phase("finalize/checkpoint")
@@ -108,18 +112,27 @@ class OffPolicyLoop:
 
     def _iterate(self) -> None:
         timer, learner, beat = self._timer, self._parts.learner, self._parts.beat
+        steps, segments = self._parts.steps, self._parts.segments
+        steps.begin(self._progress.iteration)
         for _ in range(self._training.env_steps_per_sync):
             self._serve(self._wait_for_request(), timer)
         beat.phase("training/replay_prepare")
         self._drain()
         learner.gather()
+        segments.gathered()
         timer.lap(BATCH_WAIT)
         batches = learner.take()
         timer.lap(SAMPLE)
         beat.phase("training/learner_update")
-        self._metrics, skipped = learner.learn(batches)
+        steps.batch_ready()
+        with steps.update():
+            self._metrics, skipped = learner.learn(batches)
         timer.lap(LEARNING)
         self._progress.iteration += 1
+        segments.looked_at(learner.replay.last_draw, learner.replay.ticks_written)
+        steps.updated(self._progress.iteration)
+        with steps.sync(self._progress.iteration):
+            pass  # the next answer already comes from the new weights
         self._require_finite(skipped)
         beat.counts(self._progress.iteration, self._served_env_steps)
         beat.advance()
@@ -222,7 +235,8 @@ class OffPolicyLoop:
         saver.export_policy_if_due(self._progress)
         if saver.due(self._progress):
             self._parts.beat.phase("training/checkpoint")
-            self._parts.logger.note(saver.try_save(self._progress))
+            with self._parts.steps.checkpoint():
+                self._parts.logger.note(saver.try_save(self._progress))
 
     # --- figures -------------------------------------------------------------------------------
 

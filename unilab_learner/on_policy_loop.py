@@ -12,7 +12,7 @@ and saves, level 2 leaves through `Closed`, raised by a wait.
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tensordict import TensorDict
@@ -26,6 +26,7 @@ from unilab_learner.ending import end_reason, newest_mean_return
 from unilab_learner.ppo_learner import PpoLearner
 from unilab_learner.saver import Progress, Saver
 from unilab_learner.slot_vec_env import SlotVecEnv
+from unilab_learner.step_trace import StepTrace
 
 LEARNING = "learning"
 NS_PER_S = 1_000_000_000
@@ -47,6 +48,7 @@ class OnPolicyParts:
     """Counters to continue from."""
     make_timer: Callable[[Iterable[str]], PhaseTimer] = PhaseTimer
     """What stands in its place when the timeline is recorded."""
+    steps: StepTrace = field(default_factory=StepTrace.silent)
 
 
 class OnPolicyLoop:
@@ -59,6 +61,7 @@ class OnPolicyLoop:
         self._timer = parts.make_timer((LEARNING,))
         self._start_ns = time.monotonic_ns()
         self._metrics: dict[str, float] = {}
+        self._num_rollouts = 0
         self.last_reports: list[dict[str, Any]] = []
         """Collector records of the newest iteration that had any."""
 
@@ -79,7 +82,8 @@ class OnPolicyLoop:
             obs = self._iterate(obs)
             # The report of iteration k runs inside cycle k+1: every moment is in exactly one.
             self._timer.start_cycle()
-            self._report()
+            with parts.steps.metrics(self._progress.iteration):
+                self._report()
             self._save_if_due()
         parts.beat.phase("finalize/collector_quiesce", awaits="collector")
         parts.env.close()
@@ -95,16 +99,26 @@ class OnPolicyLoop:
     def _iterate(self, obs: TensorDict) -> TensorDict:
         """One rollout and what is learned from it; the observations after it."""
         learner, env, beat = self._parts.learner, self._parts.env, self._parts.beat
+        steps = self._parts.steps
+        steps.begin(self._progress.iteration)
         for _ in range(self._algo.num_steps_per_env):
             beat.phase("training/learner_inference")
             actions = learner.act(obs)
             obs, reward, dones, extras = env.step(actions)
             learner.store(obs, reward, dones, extras)
         self._timer.lap(None)
+        steps.rollout_taken(self._num_rollouts)
+        self._num_rollouts += 1
+        steps.batch_ready(self._env_steps_per_iteration)
         beat.phase("training/learner_update")
-        self._metrics = learner.learn(obs, self._progress.iteration)
+        with steps.advantages():
+            learner.add_returns(obs)
+        with steps.update():
+            self._metrics = learner.learn(self._progress.iteration)
         self._timer.lap(LEARNING)
         self._progress.iteration += 1
+        steps.updated(self._progress.iteration)
+        steps.weights_in_use()
         self._progress.env_steps += self._env_steps_per_iteration
         beat.counts(self._progress.iteration, self._progress.env_steps)
         beat.advance()
@@ -147,4 +161,5 @@ class OnPolicyLoop:
         saver.export_policy_if_due(self._progress)
         if saver.due(self._progress):
             self._parts.beat.phase("training/checkpoint")
-            self._parts.logger.note(saver.try_save(self._progress))
+            with self._parts.steps.checkpoint():
+                self._parts.logger.note(saver.try_save(self._progress))

@@ -3,7 +3,8 @@
 One iteration, in the order of the loop:
 
     act() and store()   T times, while the rollout is collected
-    learn()             returns, epochs, normalisers; one look at the figures
+    add_returns()       returns and advantages of the stored rollout
+    learn()             epochs, normalisers; one look at the figures
 
 Legend: T steps, E environments, O observation, C critic observation, A action.
 """
@@ -82,11 +83,15 @@ class PpoLearner:
         )
         self.algorithm.process_env_step(next_obs, reward, dones, {})
 
-    def learn(self, last_obs: TensorDict, iteration: int) -> dict[str, float]:
-        """Learn from the stored rollout; figures by canonical tag.
+    @torch.inference_mode()
+    def add_returns(self, last_obs: TensorDict) -> None:
+        """Returns and advantages; `last_obs` are the observations after the last step."""
+        self.algorithm.compute_returns(last_obs)
+
+    def learn(self, iteration: int) -> dict[str, float]:
+        """Learn from the rollout with its returns; figures by canonical tag.
 
         Args:
-            last_obs: the observations after the last step.
             iteration: iterations finished before this one.
 
         Raises:
@@ -95,8 +100,6 @@ class PpoLearner:
         algorithm, cfg = self.algorithm, self.cfg
         if cfg.schedule == "linear":
             set_learning_rate(algorithm, cfg.learning_rate * (1.0 - iteration / cfg.max_iterations))
-        with torch.inference_mode():
-            algorithm.compute_returns(last_obs)
         losses = algorithm.update()
         for name, figure in losses.items():
             if not math.isfinite(figure):

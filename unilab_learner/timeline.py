@@ -201,9 +201,10 @@ class OffPolicyTimeline:
 
     def _take_drawn(self) -> list[int]:
         """Stored ticks that the last batch is the first to hold."""
-        drawn = self._replay.drawn_ticks
-        if drawn is None or not self._stored:
+        draw = self._replay.last_draw
+        if draw is None or not self._stored:
             return []
+        drawn = draw[0]
         recent = drawn[drawn >= self._stored[0]]
         found = sorted(set(recent.tolist()).intersection(self._stored))
         if found:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from unilab_core.contracts import EnvSpec
 from unilab_core.run.child import ChildContext
 from unilab_core.run.job_segments import open_ingress, open_rollouts, open_slot
+from unilab_core.run.job_trace import JobTrace, open_trace
 from unilab_core.telemetry.phase_timer import PhaseTimer
 from unilab_core.telemetry.timeline.recorder import TraceRecorder
 from unilab_core.telemetry.training_logger import TrainingLogger
@@ -26,6 +27,7 @@ from unilab_ipc.peers import Peer
 from unilab_learner.learner import Learner
 from unilab_learner.saver import Progress, Saver
 from unilab_learner.session_result import inference_sections
+from unilab_learner.step_trace import ReplayTrace, StepTrace
 
 if TYPE_CHECKING:
     from unilab_learner.timeline import LearnerTimeline
@@ -117,6 +119,8 @@ def _wire_off_policy(parts: SessionParts) -> Wired:
         parts.stack.callback(segment.close)
     slot, ingress = InferenceSlot(slot_segment), ReplayIngress(ingress_segment)
     ring_collector = parts.collector_bell.ring
+    trace = _open_trace(parts)
+    steps = StepTrace(trace)
     server = InferenceServer(
         slot.learner_port(ring_collector),
         learner.act,
@@ -155,6 +159,8 @@ def _wire_off_policy(parts: SessionParts) -> Wired:
             progress=parts.progress,
             resumed=ctx.config.algo.resume,
             make_timer=make_timer,
+            steps=steps,
+            segments=ReplayTrace(trace, steps, replay_ticks=learner.replay.num_ticks),
         )
     )
 
@@ -209,6 +215,7 @@ def _wire_ppo(parts: SessionParts) -> Wired:
             stop_level=ctx.stop_level,
             progress=parts.progress,
             make_timer=make_timer,
+            steps=StepTrace(_open_trace(parts)),
         )
     )
     first_env_steps = parts.progress.env_steps
@@ -276,6 +283,7 @@ def _wire_appo(parts: SessionParts) -> Wired:
             stop_level=ctx.stop_level,
             progress=parts.progress,
             make_timer=make_timer,
+            steps=StepTrace(_open_trace(parts)),
         )
     )
 
@@ -308,3 +316,18 @@ def _timeline(parts: SessionParts, recorder: TraceRecorder) -> "LearnerTimeline"
         iteration=lambda: parts.progress.iteration,
         cuda=cuda_lane(recorder, parts.learner.device, wanted=training.trace_cuda_events),
     )
+
+
+def _open_trace(parts: SessionParts) -> JobTrace:
+    """The learner's share of the RL trace; closed before the process ends."""
+    ctx = parts.ctx
+    trace = open_trace(
+        ctx.config,
+        folder=ctx.folder,
+        run_id=ctx.launch["run_id"],
+        run_dir=ctx.run.run_dir,
+        role=ctx.role,
+        rank=ctx.rank,
+    )
+    parts.stack.callback(trace.close)
+    return trace

@@ -15,10 +15,11 @@ import os
 import signal
 import threading
 from collections.abc import Callable
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
+from textual.widgets import Input
 
 from unilab_monitor.glyphs import Glyphs
 from unilab_monitor.messages import LinesChanged, ViewReady
@@ -33,7 +34,12 @@ from unilab_monitor.panels.panel_row import PanelRow
 from unilab_monitor.panels.rewards import Rewards
 from unilab_monitor.panels.status import Status
 from unilab_monitor.panels.system import System, SystemLine
+from unilab_monitor.panels.tab_line import TabLine
 from unilab_monitor.view import View
+
+if TYPE_CHECKING:
+    from unilab_monitor.pages.trace_messages import LeavePages
+    from unilab_monitor.pages.trace_screen import TraceScreen
 
 LEAVE_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
@@ -42,6 +48,8 @@ WIDE_COLUMNS = 120
 ROOMY_COLUMNS = 132
 """From here on metrics and rewards fit in two columns each when they share the width evenly."""
 MIN_BODY_ROWS = 3
+TRACE_PAGES = ("progress", "flow", "trace", "trajectory", "health")
+"""By the keys 1 to 5, for a job that writes RL traces."""
 
 _CSS = f"""
 Screen {{ background: {GROUND}; layout: vertical; }}
@@ -55,6 +63,8 @@ PanelRow {{ width: 1fr; height: auto; layout: horizontal; }}
 #learner, #collector {{ width: 5fr; }}
 #system {{ width: 4fr; }}
 #timing {{ display: none; }}
+#tabs {{ display: none; background: {BAR_GROUND}; }}
+#tabs.-shown {{ display: block; }}
 .-roomy #rewards {{ width: 5fr; }}
 .-wide #system-line, .-roomy #system-line {{ display: none; }}
 .-medium #system, .-narrow #system {{ display: none; }}
@@ -93,14 +103,20 @@ class MonitorApp(App[None]):
         (ROOMY_COLUMNS, "-roomy"),
     ]
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("q,ctrl+q", "leave", priority=True),
-        Binding("ctrl+c", "interrupt", priority=True),
-        Binding("up,k", "scroll_body(-1)"),
-        Binding("down,j", "scroll_body(1)"),
-        Binding("pageup", "scroll_body(-10)"),
-        Binding("pagedown,space", "scroll_body(10)"),
-        Binding("home,g", "scroll_body(-10000)"),
-        Binding("end,G", "scroll_body(10000)"),
+        Binding("q", "leave", "leave", priority=True),
+        Binding("ctrl+q", "leave", priority=True, show=False),
+        Binding("ctrl+c", "interrupt", priority=True, show=False),
+        Binding("up,k", "scroll_body(-1)", show=False),
+        Binding("down,j", "scroll_body(1)", show=False),
+        Binding("pageup", "scroll_body(-10)", show=False),
+        Binding("pagedown,space", "scroll_body(10)", show=False),
+        Binding("home,g", "scroll_body(-10000)", show=False),
+        Binding("end,G", "scroll_body(10000)", show=False),
+        Binding("0", "timing", "timing"),
+        *(
+            Binding(str(place), f"trace_page({name!r})", show=False)
+            for place, name in enumerate(TRACE_PAGES, 1)
+        ),
     ]
 
     def __init__(
@@ -119,6 +135,9 @@ class MonitorApp(App[None]):
         self._on_ready = on_ready
         self._num_stops = 0
         self._panels: list[LinePanel] = []
+        self._tabs: TabLine | None = None
+        self._footer: Footer | None = None
+        self._traces: TraceScreen | None = None
 
     def get_default_screen(self) -> GroundScreen:
         """The one screen there is."""
@@ -127,6 +146,7 @@ class MonitorApp(App[None]):
     def compose(self) -> ComposeResult:
         """Header on top, cards that scroll, status and keys at the bottom."""
         style = (self.glyphs, Palette(colour="NO_COLOR" not in os.environ))
+        yield TabLine(*style, id="tabs")
         yield Header(*style, id="header")
         with GroundScroll(id="body", can_focus=False):
             with PanelRow(id="figures"):
@@ -146,6 +166,7 @@ class MonitorApp(App[None]):
         self.register_theme(THEME)
         self.theme = THEME.name
         self._panels = list(self.query(LinePanel))
+        self._tabs, self._footer = self.query_one(TabLine), self.query_one(Footer)
         if threading.current_thread() is threading.main_thread():
             # Without a handler, SIGTERM would leave the terminal in raw mode.
             loop = asyncio.get_running_loop()
@@ -163,11 +184,24 @@ class MonitorApp(App[None]):
         """Show the newest picture; of several that wait, only the last is worth drawing."""
         message.stop()
         self.view = message.view
-        for panel in self._panels:
-            if panel.display:
-                panel.view = message.view
+        if not self._shows_traces:
+            self._draw(message.view)
         if self._leave_when_ended and message.view.end is not None:
             self.exit()
+
+    def _draw(self, view: View) -> None:
+        """Hand the view to the panels that are shown."""
+        tabs = self._tabs
+        if view.facts.trace_root is not None and tabs is not None and not tabs.has_class("-shown"):
+            tabs.add_class("-shown")
+            self._settle()
+        for panel in self._panels:
+            if panel.display:
+                panel.view = view
+
+    @property
+    def _shows_traces(self) -> bool:
+        return len(self.screen_stack) > 1
 
     def on_lines_changed(self, event: LinesChanged) -> None:
         """Header and status take what they need; the cards scroll in what is left."""
@@ -179,12 +213,50 @@ class MonitorApp(App[None]):
         self._settle()
 
     def _settle(self) -> None:
+        if self._shows_traces or not self._panels:
+            return
         header, status = self.query_one(Header), self.query_one(Status)
-        used = 1
+        used = 2 if self.query_one(TabLine).has_class("-shown") else 1
         for panel in (header, status):
             panel.styles.height = panel.needed_height
             used += panel.needed_height
         self.query_one("#body").styles.max_height = max(self.size.height - used, MIN_BODY_ROWS)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """A letter that is typed into a line is no command."""
+        del parameters
+        return action != "leave" or not isinstance(self.focused, Input)
+
+    def action_trace_page(self, name: str) -> None:
+        """Show a page about the job's RL traces, if it has any."""
+        if self._traces is None and self.view is not None:
+            # With the pages come numpy and the reader, which a job without traces does not need.
+            from unilab_monitor.pages.trace_screen import trace_screen
+
+            self._traces = trace_screen(self.view.facts)
+            if self._traces is not None:
+                self.install_screen(self._traces, "traces")
+        if self._traces is None:
+            return
+        if not self._shows_traces:
+            self.push_screen("traces")
+        self._traces.call_after_refresh(self._traces.show_page, name)
+
+    def action_timing(self) -> None:
+        """Back to the timing view."""
+        if self._shows_traces:
+            self.pop_screen()
+            self.call_after_refresh(self._return)
+
+    def on_leave_pages(self, message: "LeavePages") -> None:
+        """Back from the pages."""
+        message.stop()
+        self.action_timing()
+
+    def _return(self) -> None:
+        self._settle()
+        if self.view is not None:
+            self._draw(self.view)
 
     def action_leave(self) -> None:
         """Leave; the job goes on."""
@@ -198,8 +270,13 @@ class MonitorApp(App[None]):
         failure = self._request_stop()
         notice = failure or STOP_NOTICES[min(self._num_stops, len(STOP_NOTICES) - 1)]
         self._num_stops += 1
-        self.query_one(Footer).notice = notice
+        if self._footer is not None:
+            self._footer.notice = notice
+        if self._shows_traces:
+            self.notify(notice, timeout=30.0)
 
     def action_scroll_body(self, lines: int) -> None:
         """Scroll the cards."""
+        if self._shows_traces:
+            return
         self.query_one("#body", GroundScroll).scroll_relative(y=lines, animate=False)

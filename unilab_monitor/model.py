@@ -86,6 +86,8 @@ class Batch:
     stop_level: int = 0
     lapped: int = 0
     """Records lost to a faster writer so far."""
+    trace_dropped: int = 0
+    """Lines of the RL trace that its writers have lost so far."""
     unreadable: int = 0
     """Frames that were not records so far."""
     end: EndView | None = None
@@ -183,6 +185,7 @@ class Model:
             events=self._event_views(batch.now_ns),
             stop_level=batch.stop_level,
             lapped=batch.lapped,
+            trace_dropped=batch.trace_dropped,
             dropped=newest.dropped if newest else 0,
             invalid=self._invalid + batch.unreadable,
         )

@@ -76,6 +76,9 @@ def snapshot(view: View) -> dict[str, Any]:
         ],
         "stop_level": view.stop_level,
         "lapped": view.lapped,
+        "rl_trace": None
+        if view.facts.trace_root is None
+        else {"root": view.facts.trace_root, "dropped": view.trace_dropped},
         "dropped": view.dropped,
         "invalid": view.invalid,
     }

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from unilab_core.run.job_segments import open_ring
+from unilab_core.run.job_trace import trace_counts
 from unilab_core.run.json_files import read_json
 from unilab_core.run.run_dir import RunPaths
 from unilab_ipc.errors import RecordInvalid, SegmentMismatch, SegmentMissing, SegmentNotReady
@@ -27,6 +28,7 @@ from unilab_monitor.model import Batch
 from unilab_monitor.view import EndView, JobFacts, ProcessView
 
 MAX_RECORDS_PER_POLL = 20_000
+COUNT_TRACE_LOSSES_NS = 5_000_000_000
 LOOK_AT_KERNEL_AFTER_S = 2.0
 """A process silent for this long has its kernel state looked up (stopped is not dead)."""
 
@@ -60,6 +62,8 @@ class LiveSource:
         self._collector: RingReader | None = None
         self._attachable = False
         self._end: EndView | None = None
+        self._trace_dropped = 0
+        self._count_again_ns = 0
 
     def poll(self) -> Batch:
         """Attach as soon as that is possible, then read the rings and the board."""
@@ -79,6 +83,7 @@ class LiveSource:
             attached=self._attachable,
             stop_level=0 if self._board is None else self._board.stop_level(),
             lapped=sum(r.lapped_count for r in (self._learner, self._collector) if r),
+            trace_dropped=self._count_trace_losses(now_ns),
             unreadable=sum(r.invalid_count for r in (self._learner, self._collector) if r),
             end=self._end,
         )
@@ -120,6 +125,13 @@ class LiveSource:
         self._board = HeartbeatBoard(board)
         self._learner, self._collector = (RingReader(ring) for ring in rings)
         return True
+
+    def _count_trace_losses(self, now_ns: int) -> int:
+        """Lines that the writers of the RL trace have lost; their records are read now and then."""
+        if self._facts.trace_root is not None and now_ns >= self._count_again_ns:
+            self._count_again_ns = now_ns + COUNT_TRACE_LOSSES_NS
+            self._trace_dropped = dropped_lines(trace_counts(self._folder))
+        return self._trace_dropped
 
     def _look_for_end(self) -> EndView | None:
         folder = self._folder
@@ -166,6 +178,9 @@ class FinishedSource:
         known.update(ended or {})
         self._facts = facts_of(known, known.get("job"))
         self._end = end_of(known)
+        summary = None if run_dir is None else read_json(RunPaths(run_dir).summary)
+        trace = (summary or {}).get("rl_trace")
+        self._trace_dropped = dropped_lines(trace.get("lines")) if isinstance(trace, dict) else 0
         self._records = {name: _cleaned(self._state.get(name)) for name in ("learner", "collector")}
 
     def poll(self) -> Batch:
@@ -184,6 +199,7 @@ class FinishedSource:
             collector=collector,
             processes=_saved_processes(self._state.get("board"), now_ns),
             attached=True,
+            trace_dropped=self._trace_dropped,
             end=self._end,
         )
 
@@ -191,15 +207,27 @@ class FinishedSource:
         """Nothing is held."""
 
 
+def dropped_lines(counts: object) -> int:
+    """Lines that all writers of a trace have lost, from their records; foreign values count 0."""
+    if not isinstance(counts, Mapping):
+        return 0
+    dropped = (one.get("dropped") for one in counts.values() if isinstance(one, Mapping))
+    return sum(number for number in dropped if type(number) is int)
+
+
 def facts_of(record: Mapping[str, Any], job: object, base: JobFacts | None = None) -> JobFacts:
     """What a registry or run-directory record says about a job; foreign values are checked."""
     base = base or JobFacts()
+    trace = record.get("rl_trace")
+    trace = trace if isinstance(trace, Mapping) else {}
     return JobFacts(
         job=_text(job) or base.job,
         algo=_text(record.get("algo")) or base.algo,
         task=_text(record.get("task")) or base.task,
         sim=_text(record.get("sim")) or _text(record.get("sim_backend")) or base.sim,
         run_dir=_text(record.get("run_dir")) or base.run_dir,
+        trace_root=_text(trace.get("root")) or base.trace_root,
+        trace_times=_text(trace.get("times")) or base.trace_times,
     )
 
 

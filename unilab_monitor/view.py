@@ -15,13 +15,20 @@ Trend = Literal["up", "flat", "down"]
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class JobFacts:
-    """What does not change while the job runs; `None` until a source has said it."""
+    """What does not change while the job runs; `None` until a source has said it.
+
+    Attributes:
+        trace_root: directory of its RL traces; None: it writes none.
+        trace_times: file with the times of their progress lines.
+    """
 
     job: str | None = None
     algo: str | None = None
     task: str | None = None
     sim: str | None = None
     run_dir: str | None = None
+    trace_root: str | None = None
+    trace_times: str | None = None
     device: str | None = None
     num_gpus: int = 0
     max_iterations: int | None = None
@@ -170,5 +177,6 @@ class View:
     events: tuple[EventView, ...] = ()
     stop_level: int = 0
     lapped: int = 0
+    trace_dropped: int = 0
     dropped: int = 0
     invalid: int = 0

@@ -79,7 +79,7 @@ def test_the_last_observation_and_the_true_final_ones_reach_the_learner(rig, alg
     """Sentinels: the step counter after the rollout's last step, and FINAL at time limits."""
     run = rig(algo, "algo.max_iterations=2")
     if algo == "ppo":
-        stored, learned = spy(run.learner, "store"), spy(run.learner, "learn")
+        stored, learned = spy(run.learner, "store"), spy(run.learner, "add_returns")
         run.run()
         # The counter of the observation after T (then 2 T) steps.
         assert [args[0]["critic"][0, 2].item() for args, _ in learned] == [T, 2 * T]

@@ -269,3 +269,27 @@ def test_what_does_not_exist_is_named_harmlessly(target):
 def test_a_directory_that_is_no_run_is_refused(tmp_path):
     with pytest.raises(NothingToShow, match="not a run directory"):
         resolve(str(tmp_path))
+
+
+def test_a_job_says_where_its_traces_are_and_what_their_writers_lost(make_job):
+    job = make_job("traced")
+    launch = job.folder.read_json("launch.json")
+    trace = {"root": "/somewhere/rl_trace", "every": 64, "times": "/somewhere/progress.tsidx"}
+    job.folder.write_json("launch.json", {**launch, "rl_trace": trace})
+    job.folder.write_json("rl_trace-collector-0.json", {"written": 9, "dropped": 2})
+    job.folder.write_json("rl_trace-learner-0.json", {"written": 9, "dropped": 1})
+    source = open_job("traced")
+    view = Model().fold(source.poll())
+    source.close()
+    assert view.facts.trace_root == "/somewhere/rl_trace"
+    assert view.facts.trace_times == "/somewhere/progress.tsidx"
+    assert view.trace_dropped == 3
+
+
+def test_a_finished_run_still_knows_its_traces(tmp_path):
+    lines = {"collector-0": {"dropped": 4}, "learner-0": {"dropped": "?"}, "other": 7}
+    trace = {"root": "/somewhere/rl_trace", "lines": lines}
+    write_json_atomic(tmp_path / "run_summary.json", {"status": "completed", "rl_trace": trace})
+    view = Model().fold(FinishedSource(tmp_path, None).poll())
+    assert view.facts.trace_root == "/somewhere/rl_trace"
+    assert view.trace_dropped == 4

@@ -98,7 +98,7 @@ class TrainingConfig:
     """Write `policy.onnx` beside `policy.pt` at the end (needs the extra `onnx`)."""
 
     rl_trace: bool = False
-    """Write the progress, sample and trajectory streams under `rl_trace/`."""
+    """Write the progress, sample and trajectory streams under `rl_trace/` (docs/rl-trace.md)."""
     rl_trace_every: int = 64
     """Environments per traced one."""
     trace_enabled: bool = False

@@ -60,6 +60,13 @@ class Console:
         for stream, text in held:
             _print(stream, text)
 
+    def duplicate_output(self) -> int | None:
+        """Standard output under another number, to hand down; None where it has none."""
+        try:
+            return os.dup(self._out.fileno())
+        except (OSError, ValueError):
+            return None
+
     def go_silent(self) -> None:
         """Let go of the terminal (--detach): from here on only the log is written."""
         null = os.open(os.devnull, os.O_WRONLY)

@@ -19,6 +19,7 @@ from unilab_core.launch.outcome import Outcome
 from unilab_core.launch.record_figures import figures_from_records
 from unilab_core.launch.shutdown import cleanup_error, error_type
 from unilab_core.run.exit_codes import ExitCode
+from unilab_core.run.job_trace import trace_counts
 from unilab_core.run.json_files import finite, read_json, write_json_atomic
 from unilab_core.run.run_dir import RunPaths
 from unilab_core.telemetry.metric_schema import METRIC_SCHEMA_VERSION
@@ -158,6 +159,7 @@ def ended_record(
         "algo": files.config.algo.algo,
         "task": training.task_name,
         "sim": training.sim_backend,
+        "rl_trace": files.trace,
         "pid": facts.pid,
         "started_utc": facts.started_utc,
         "ended_utc": ended_utc,
@@ -199,6 +201,9 @@ def build_summary(
             "task": training.task_name,
             "sim_backend": training.sim_backend,
             "log_dir": str(facts.run_dir),
+            "rl_trace": None
+            if files.trace is None
+            else {**files.trace, "lines": trace_counts(files.folder)},
             "start_time_utc": facts.started_utc,
             "wall_time_sec": (clock.now_ns() - facts.started_ns) / 1e9,
             "wandb_run_url": run_info(facts.run_dir).get("url"),

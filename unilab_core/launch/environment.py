@@ -29,6 +29,7 @@ PASSED = frozenset(
         "TMPDIR",
         "TZ",
         "USER",
+        "VERL_TRACE_DIR",
         "VIRTUAL_ENV",
         "WAYLAND_DISPLAY",
         "XAUTHORITY",

@@ -58,6 +58,8 @@ class JobFiles:
     run_dir: Path
     config: Config
     threads: ThreadPlan
+    trace: dict[str, Any] | None = None
+    """Root and rhythm of the RL trace (`job_trace.trace_facts`); None: nothing is written."""
     _segments: list[tuple[SegmentSpec, Segment]] = field(default_factory=list)
     _bells: dict[str, Doorbell] = field(default_factory=dict)
 
@@ -94,6 +96,7 @@ class JobFiles:
                 "algo": self.config.algo.algo,
                 "task": training.task_name,
                 "sim": training.sim_backend,
+                "rl_trace": self.trace,
                 "processes": [process.to_json() for process in processes],
                 "segments": [
                     {
@@ -182,6 +185,7 @@ class JobFiles:
             "algo": self.config.algo.algo,
             "task": training.task_name,
             "sim": training.sim_backend,
+            "rl_trace": self.trace,
             "board": self.segment("heartbeat").name,
             "rings": rings,
             "ranks": 1,

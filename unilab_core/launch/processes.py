@@ -17,6 +17,7 @@ from unilab_core.launch.environment import child_environ
 from unilab_core.launch.outcome import ChildExit
 from unilab_core.launch.plan import ProcessSpec
 from unilab_core.run.child import STACKS_SIGNAL
+from unilab_core.run.job_trace import ECHO_VARIABLE
 from unilab_core.run.json_files import read_json
 from unilab_core.run.run_dir import RunPaths
 from unilab_core.telemetry.plain import sanitize
@@ -33,11 +34,20 @@ END_NOW_S = 2.0
 class ChildProcess:
     """One running child."""
 
-    def __init__(self, spec: ProcessSpec, run: RunPaths, parent_environ: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        spec: ProcessSpec,
+        run: RunPaths,
+        parent_environ: Mapping[str, str],
+        *,
+        echo_fd: int | None = None,
+    ) -> None:
         self.spec = spec
         self.log = run.log(spec.role, spec.rank)
         self._error = run.error(spec.role, spec.rank)
         environ = child_environ(parent_environ, spec.role, spec.environ)
+        if echo_fd is not None:
+            environ[ECHO_VARIABLE] = str(echo_fd)
         with self.log.open("ab") as output:
             self._popen = subprocess.Popen(
                 spec.argv,
@@ -46,6 +56,7 @@ class ChildProcess:
                 stderr=subprocess.STDOUT,
                 env=environ,
                 start_new_session=True,
+                pass_fds=() if echo_fd is None else (echo_fd,),
             )
         ticks = process_start_ticks(self._popen.pid)
         if ticks is None:

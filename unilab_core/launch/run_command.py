@@ -14,6 +14,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from unilab_core.launch.ending import (
     write_ending,
 )
 from unilab_core.launch.job_files import JobFiles
+from unilab_core.launch.launch_trace import LaunchTrace
 from unilab_core.launch.loop import Loop, SignalPipe
 from unilab_core.launch.outcome import ChildExit, Failure, Outcome, failed
 from unilab_core.launch.plan import plan
@@ -43,6 +45,7 @@ from unilab_core.launch.upload import upload_video
 from unilab_core.run.child import STACKS_SIGNAL
 from unilab_core.run.exit_codes import ExitCode
 from unilab_core.run.failures import CheckpointError, RunDirError
+from unilab_core.run.job_trace import open_trace, target_of, trace_facts
 from unilab_core.run.json_files import write_json_atomic
 from unilab_core.run.machine import software_versions
 from unilab_core.run.run_dir import (
@@ -204,6 +207,7 @@ class _TrainingRun:
                 available_cores(),
                 self._config.algo.overlap,
             ),
+            trace=trace_facts(self._config, run_dir, self._environ),
         )
         facts = RunFacts(
             job=self._job,
@@ -213,14 +217,23 @@ class _TrainingRun:
             started_ns=self._started_ns,
             pid=os.getpid(),
         )
-        outcome = self._train(files, facts)
+        trace = self._open_trace(folder, facts)
+        try:
+            return self._train_and_play(files, facts, trace)
+        finally:
+            trace.close()
+
+    def _train_and_play(self, files: JobFiles, facts: RunFacts, trace: LaunchTrace) -> int:
+        outcome = self._train(files, facts, trace)
         if outcome.keep_names:
             self._console.warn(f"{outcome.reason}; names are left for `unilab-launch gc`")
             return outcome.exit_code
         if outcome.failure is None:
             if outcome.status == "completed" and not self._config.training.no_play:
+                run_dir = facts.run_dir
                 self._console.say(f"{outcome.reason}; evaluating and filming the policy")
-                record_video(run_dir, self._console, self._environ, self._signals)
+                with trace.evaluation():
+                    record_video(run_dir, self._console, self._environ, self._signals)
                 upload_video(
                     run_dir, self._config.training, self._console, self._environ, self._signals
                 )
@@ -230,6 +243,19 @@ class _TrainingRun:
         return outcome.exit_code
 
     # ---- start
+
+    def _open_trace(self, folder: JobFolder, facts: RunFacts) -> LaunchTrace:
+        trace = open_trace(
+            self._config,
+            folder=folder,
+            run_id=facts.run_id,
+            run_dir=facts.run_dir,
+            role="launcher",
+            environ=self._environ,
+        )
+        target = target_of(self._config, facts.run_dir, self._environ)
+        printed = target is not None and target.echo_progress
+        return LaunchTrace(trace, self._console, printed=printed)
 
     def _claim(self) -> JobFolder:
         info = {"algo": self._config.algo.algo, "task": self._config.training.task_name}
@@ -275,14 +301,14 @@ class _TrainingRun:
 
     # ---- training
 
-    def _train(self, files: JobFiles, facts: RunFacts) -> Outcome:
+    def _train(self, files: JobFiles, facts: RunFacts, trace: LaunchTrace) -> Outcome:
         children: list[ChildProcess] = []
         panel: Panel | None = None
         try:
             self._write_run_config(facts)
             files.prepare()
             self._register(files)
-            children = self._spawn(files)
+            children = self._spawn(files, echo=trace.printed)
             panel = self._open_panel()
             loop = Loop(
                 files=files,
@@ -291,7 +317,7 @@ class _TrainingRun:
                 signals=self._signals,
                 panel=panel,
                 clock=self._clock,
-                on_attachable=self._attachable,
+                on_attachable=lambda: self._attachable(trace),
             )
             outcome = loop.run()
             panel = loop.panel
@@ -330,27 +356,38 @@ class _TrainingRun:
         beat.register()
         beat.phase("startup/spawn")
 
-    def _spawn(self, files: JobFiles) -> list[ChildProcess]:
+    def _spawn(self, files: JobFiles, *, echo: bool) -> list[ChildProcess]:
         run = RunPaths(files.run_dir)
         children: list[ChildProcess] = []
-        try:
-            for spec in plan(self._config, self._job, files.threads):
-                children.append(ChildProcess(spec, run, self._environ))  # noqa: PERF401 - see below
-        except BaseException:
-            _kill(children)  # those that did start
-            raise
+        with ExitStack() as stack:
+            # Progress lines of the children; under a panel they go into each role's log.
+            terminal = not self._panel_wanted() and not self._options.detached
+            echo_fd = self._console.duplicate_output() if echo and terminal else None
+            if echo_fd is not None:
+                stack.callback(os.close, echo_fd)
+            try:
+                for spec in plan(self._config, self._job, files.threads):
+                    child = ChildProcess(spec, run, self._environ, echo_fd=echo_fd)
+                    children.append(child)
+            except BaseException:
+                _kill(children)  # those that did start
+                raise
         return children
 
-    def _open_panel(self) -> Panel | None:
+    def _panel_wanted(self) -> bool:
         wanted = not self._options.plain and not self._options.detached
-        if not wanted or not can_draw(self._environ):
+        return wanted and can_draw(self._environ)
+
+    def _open_panel(self) -> Panel | None:
+        if not self._panel_wanted():
             self._console.say(f"job {self._job}: unilab-monitor {self._job} attaches to it")
             return None
         panel = Panel(self._job, self._environ)
         self._console.hold()
         return panel
 
-    def _attachable(self) -> None:
+    def _attachable(self, trace: LaunchTrace) -> None:
+        trace.begin()
         if self._options.detached:
             self._console.say(f"job {self._job} runs in the background")
             self._console.go_silent()

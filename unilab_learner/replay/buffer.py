@@ -76,8 +76,8 @@ class ReplayBuffer:
             else torch.empty((num_envs, edges[-1]), pin_memory=self.device.type == "cuda")
         )
         self.ticks_written = 0
-        self.drawn_ticks: Tensor | None = None
-        """[B] first ticks of the rows of the last `sample`; the timeline asks which they were."""
+        self.last_draw: tuple[Tensor, Tensor] | None = None
+        """Starts of the newest sample: (tick[B], env[B]), on the device of the buffer."""
         self._first_kept_tick = 0
 
     @property
@@ -136,8 +136,8 @@ class ReplayBuffer:
         env = torch.randint(
             self.num_envs, (batch_size,), generator=generator, device=generator.device
         )
-        self.drawn_ticks = first_tick + offset.to(self.device)
-        return self.gather(self.drawn_ticks, env.to(self.device))
+        self.last_draw = (first_tick + offset.to(self.device), env.to(self.device))
+        return self.gather(*self.last_draw)
 
     def gather(self, tick: Tensor, env: Tensor) -> ReplayRows:
         """Read the transitions that start at absolute tick[B] of env[B]."""

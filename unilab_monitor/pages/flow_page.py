@@ -6,19 +6,16 @@ from collections.abc import Iterator, Mapping
 
 from rich.text import Text
 from textual.containers import VerticalScroll
-from textual.widgets import DataTable, Static
+from textual.widgets import DataTable
 
-from unilab_core.telemetry.rl_trace.flow_figures import (
-    FEW_FOR_P99,
-    TRANSITIONS,
-    Distribution,
-    FlowFigures,
-)
+from unilab_core.telemetry.rl_trace.flow_figures import FEW_FOR_P99, Distribution, FlowFigures
+from unilab_core.telemetry.rl_trace.flow_parts import TRANSITIONS
 from unilab_core.telemetry.rl_trace.snapshot import Snapshot
 from unilab_core.telemetry.rl_trace.step_figures import StepFigures
 from unilab_monitor.pages.foreign_text import literal
 from unilab_monitor.pages.health_page import missing_hint
 from unilab_monitor.pages.row_table import RowTable
+from unilab_monitor.pages.still_text import StillText
 from unilab_monitor.pages.strokes import (
     bar,
     cell,
@@ -49,21 +46,21 @@ class FlowPage(VerticalScroll, can_focus=False):
         self._step: int | None = None
         self._of_step: Mapping[str, Distribution] | None = None
 
-    def compose(self) -> Iterator[Static | RowTable]:
+    def compose(self) -> Iterator[StillText | RowTable]:
         """Widgets from top to bottom."""
-        yield Static(id="flow-head")
-        yield Static(id="flow-columns", classes="section")
-        yield Static(id="flow-stages-title", classes="section")
+        yield StillText(id="flow-head")
+        yield StillText(id="flow-columns", classes="section")
+        yield StillText(id="flow-stages-title", classes="section")
         yield RowTable(
             ("transition", "n", "avg", "P50", "P90", "P99", "max", "P50 to max"),
             max_rows=12,
             id="flow-transitions",
         )
-        yield Static(id="flow-slowest-title", classes="section")
+        yield StillText(id="flow-slowest-title", classes="section")
         yield RowTable(("trajectory", "time", ""), max_rows=5, id="flow-slowest")
-        yield Static(title("In flight", "longest idle first; Enter: trace"), classes="section")
+        yield StillText(title("In flight", "longest idle first; Enter: trace"), classes="section")
         yield RowTable(("trajectory", "waits at", "idle", "turns"), max_rows=8, id="flow-stuck")
-        yield Static(title("Steps", "seconds"), classes="section")
+        yield StillText(title("Steps", "seconds"), classes="section")
         yield RowTable(
             (
                 "step",
@@ -79,7 +76,7 @@ class FlowPage(VerticalScroll, can_focus=False):
             max_rows=10,
             id="flow-steps",
         )
-        yield Static(id="flow-rest", classes="section")
+        yield StillText(id="flow-rest", classes="section")
 
     def focus_first(self) -> None:
         """Put the focus where keys are useful."""
@@ -148,24 +145,24 @@ class FlowPage(VerticalScroll, can_focus=False):
         if snapshot is None or not self.is_mounted:
             return
         width = max(self.content_size.width - 2, 40)
-        self.query_one("#flow-head", Static).update(_head(snapshot, width))
-        self.query_one("#flow-columns", Static).update(_columns(snapshot.flow, width))
+        self.query_one("#flow-head", StillText).show(_head(snapshot, width))
+        self.query_one("#flow-columns", StillText).show(_columns(snapshot.flow, width))
         note = "Enter: slowest trajectories"
         if self._step is not None:
             note = f"step {self._step:,} only, Esc: all steps"
-        self.query_one("#flow-stages-title", Static).update(title("Time per transition", note))
+        self.query_one("#flow-stages-title", StillText).show(title("Time per transition", note))
         transitions = self._transitions()
         self.query_one("#flow-transitions", RowTable).fill(_transition_rows(transitions, width))
         self._draw_slowest()
         self.query_one("#flow-stuck", RowTable).fill(_stuck_rows(snapshot.flow))
         self.query_one("#flow-steps", RowTable).fill(_step_rows(snapshot.steps))
-        self.query_one("#flow-rest", Static).update(_rest(snapshot, width))
+        self.query_one("#flow-rest", StillText).show(_rest(snapshot, width))
 
     def _draw_slowest(self) -> None:
         name = self.query_one("#flow-transitions", RowTable).selected_key() or FIRST_TRANSITION
         found = self._transitions().get(name, Distribution())
         head = title(f"Slowest in {name}", "Enter: trace")
-        self.query_one("#flow-slowest-title", Static).update(head)
+        self.query_one("#flow-slowest-title", StillText).show(head)
         longest = found.max or 0.0
         rows = [
             (

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from rich.text import Text
 from textual.containers import VerticalScroll
-from textual.widgets import Static
 
 from unilab_core.telemetry.rl_trace.damage import DAMAGE_MEANING
 from unilab_core.telemetry.rl_trace.snapshot import Snapshot
 from unilab_monitor.pages.foreign_text import literal
 from unilab_monitor.pages.row_table import RowTable
+from unilab_monitor.pages.still_text import StillText
 from unilab_monitor.pages.strokes import cell, number, style_of, title
 
 CHECKS = (
@@ -26,13 +26,13 @@ MAX_LISTED = 30
 class HealthPage(VerticalScroll, can_focus=False):
     """Counters of damage with their meaning, and the files they come from."""
 
-    def compose(self) -> Iterator[Static | RowTable]:
+    def compose(self) -> Iterator[StillText | RowTable]:
         """Widgets from top to bottom."""
-        yield Static(id="health-state")
+        yield StillText(id="health-state")
         yield RowTable(("kind", "count", "meaning"), max_rows=20, id="health-counters")
-        yield Static(id="health-files-title", classes="section")
+        yield StillText(id="health-files-title", classes="section")
         yield RowTable(("file", "count", "kinds"), max_rows=10, id="health-files")
-        yield Static(id="health-checks", classes="section")
+        yield StillText(id="health-checks", classes="section")
 
     def focus_first(self) -> None:
         """Put the focus where keys are useful."""
@@ -40,7 +40,7 @@ class HealthPage(VerticalScroll, can_focus=False):
 
     def show(self, snapshot: Snapshot) -> None:
         """Show new figures."""
-        self.query_one("#health-state", Static).update(_state(snapshot))
+        self.query_one("#health-state", StillText).show(_state(snapshot))
         counts = snapshot.damage.as_dict()
         rows = [
             (
@@ -64,8 +64,8 @@ class HealthPage(VerticalScroll, can_focus=False):
         table.display = bool(files)
         table.fill(files)
         note = f"{len(files):,}" if files else "none"
-        self.query_one("#health-files-title", Static).update(title("Files with damage", note))
-        self.query_one("#health-checks", Static).update(_checks(snapshot))
+        self.query_one("#health-files-title", StillText).show(title("Files with damage", note))
+        self.query_one("#health-checks", StillText).show(_checks(snapshot))
 
 
 def missing_hint(snapshot: Snapshot, folder: str) -> Text | None:

@@ -7,7 +7,7 @@ from statistics import median
 
 from rich.text import Text
 from textual.containers import VerticalScroll
-from textual.widgets import DataTable, Static
+from textual.widgets import DataTable
 
 from unilab_core.telemetry.plain import format_duration
 from unilab_core.telemetry.rl_trace.progress_figures import ProgressFigures, StageRun, StepRun
@@ -16,6 +16,7 @@ from unilab_core.telemetry.rl_trace.step_figures import StepFigures
 from unilab_monitor.pages.foreign_text import literal
 from unilab_monitor.pages.health_page import missing_hint
 from unilab_monitor.pages.row_table import RowTable
+from unilab_monitor.pages.still_text import StillText
 from unilab_monitor.pages.strokes import (
     STATE_GLYPHS,
     STATE_STYLES,
@@ -56,15 +57,15 @@ class ProgressPage(VerticalScroll, can_focus=False):
         self._snapshot: Snapshot | None = None
         self._step: int | None = None
 
-    def compose(self) -> Iterator[Static | RowTable]:
+    def compose(self) -> Iterator[StillText | RowTable]:
         """Widgets from top to bottom."""
-        yield Static(id="progress-head")
-        yield Static(id="progress-strip", classes="section")
+        yield StillText(id="progress-head")
+        yield StillText(id="progress-strip", classes="section")
         yield RowTable(
             ("stage", "state", "time", "runs", "share", "clock"), max_rows=13, id="progress-stages"
         )
-        yield Static(id="progress-gantt", classes="section")
-        yield Static(title("Steps", "Enter: stages of the step"), classes="section")
+        yield StillText(id="progress-gantt", classes="section")
+        yield StillText(title("Steps", "Enter: stages of the step"), classes="section")
         yield RowTable(
             ("step", "started", "length", "rollout", "gap", "train", "idle", "longest stage"),
             max_rows=14,
@@ -128,12 +129,12 @@ class ProgressPage(VerticalScroll, can_focus=False):
             return
         progress, width = snapshot.progress, max(self.content_size.width - 2, 40)
         run = self._run()
-        self.query_one("#progress-head", Static).update(_head(snapshot, width))
-        self.query_one("#progress-strip", Static).update(_strip(run, self._step, width))
+        self.query_one("#progress-head", StillText).show(_head(snapshot, width))
+        self.query_one("#progress-strip", StillText).show(_strip(run, self._step, width))
         stages = run.stages if run is not None else ()
         self.query_one("#progress-stages", RowTable).fill(_stage_rows(stages, width))
         gantt = _gantt(run, width) if run is not None else Text()
-        self.query_one("#progress-gantt", Static).update(gantt)
+        self.query_one("#progress-gantt", StillText).show(gantt)
         self.query_one("#progress-steps", RowTable).fill(_step_rows(progress, snapshot.steps))
 
 

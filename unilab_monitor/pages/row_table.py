@@ -44,7 +44,9 @@ class RowTable(DataTable[Text]):
             for at, ((_, cells), (_, before)) in enumerate(zip(wanted, old, strict=True)):
                 for column, (one, other) in enumerate(zip(cells, before, strict=True)):
                     if one != other:
-                        self.update_cell_at(Coordinate(at, column), one, update_width=True)
+                        # Widths only grow: measuring a column lays the whole page out again.
+                        wider = one.cell_len > other.cell_len
+                        self.update_cell_at(Coordinate(at, column), one, update_width=wider)
             return
         key, scroll = self.selected_key(old), self.scroll_y
         self.clear()

@@ -1,7 +1,8 @@
 """The thread that owns the reader of a trace directory.
 
-It polls at least twice a second, sends a snapshot when something changed (or every two seconds:
-idle times grow), and answers questions between two polls. While it catches up with what is on disk,
+It polls about twice a second and answers questions between two polls. A snapshot is sent when
+something changed, at most once a second, and every five seconds while the run goes on (idle times
+grow); of a run that has ended nothing is sent again. While it catches up with what is on disk,
 snapshots take about a ninth of its time.
 """
 
@@ -20,7 +21,9 @@ from unilab_monitor.pages.trace_messages import FeedFailed, SnapshotReady, StepR
 POLL_S, MAX_POLL_S = 0.4, 1.2
 READ_S = 0.3
 SAVE_S = 5.0
-IDLE_S = 2.0
+REST_S = 0.9
+"""Figures that change all the time are drawn once in this time and the one they take."""
+IDLE_S = 5.0
 """Figures are made anew this often although nothing was written: idle times grow."""
 CATCH_UP_SHARE, LIVE_SHARE = 8.0, 1.0
 """A snapshot that took t seconds is followed by at least this many t without one."""
@@ -37,15 +40,27 @@ class TraceFeed:
         self._questions: deque[Question] = deque()
         self._wake = threading.Event()
         self._stop = False
+        self._going = threading.Event()
+        self._going.set()
         self._thread = threading.Thread(target=self._run, name="trace-feed", daemon=True)
 
     def start(self) -> None:
         """Begin to read."""
         self._thread.start()
 
+    def pause(self) -> None:
+        """Read nothing until `resume`."""
+        self._going.clear()
+
+    def resume(self) -> None:
+        """Read on."""
+        self._going.set()
+        self._wake.set()
+
     def stop(self, timeout_s: float = 2.0) -> None:
         """Keep the arrival times and end."""
         self._stop = True
+        self._going.set()
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join(timeout_s)
@@ -82,8 +97,13 @@ class TraceFeed:
             self._post(FeedFailed(f"{type(error).__name__}: {error}"))
 
     def _follow(self) -> None:
-        shown, next_snapshot, next_save = None, 0.0, time.monotonic() + SAVE_S
+        shown, running = None, True
+        next_snapshot, next_save = 0.0, time.monotonic() + SAVE_S
         while not self._stop:
+            if not self._going.is_set():
+                self._reader.save()
+                self._going.wait()
+                continue
             started = time.monotonic()
             complete = self._reader.poll(READ_S)
             took_s = time.monotonic() - started
@@ -91,11 +111,14 @@ class TraceFeed:
                 self._post(self._questions.popleft()(self._reader))
             now = time.monotonic()
             state = self._state()
-            if now >= next_snapshot and (state != shown or now >= next_snapshot + IDLE_S):
+            idle = running and now >= next_snapshot + IDLE_S
+            if now >= next_snapshot and (state != shown or idle):
                 snapshot = self._reader.snapshot()
                 share = LIVE_SHARE if complete else CATCH_UP_SHARE
                 took = time.monotonic() - now
-                shown, next_snapshot = state, now + took * (1.0 + share)
+                rest = max(took * share, REST_S if complete else 0.0)
+                shown, next_snapshot = state, now + took + rest
+                running = snapshot.running
                 self._post(SnapshotReady(snapshot))
             if now >= next_save:
                 self._reader.save()

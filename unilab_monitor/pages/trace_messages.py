@@ -44,6 +44,10 @@ class StepReady(Message):
         super().__init__()
 
 
+class LeavePages(Message):
+    """Back to what the pages are beside of."""
+
+
 class FeedFailed(Message):
     """The feed has ended by an error of its own."""
 

@@ -11,7 +11,7 @@ from rich.text import Text
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.events import DescendantBlur
-from textual.widgets import DataTable, Input, Static
+from textual.widgets import DataTable, Input
 
 from unilab_core.telemetry.rl_trace.snapshot import Snapshot
 from unilab_core.telemetry.rl_trace.trace_view import TraceEvent, TraceView
@@ -19,6 +19,7 @@ from unilab_core.telemetry.rl_trace.trajectory_view import TrajectoryView
 from unilab_monitor.pages.foreign_text import literal
 from unilab_monitor.pages.health_page import missing_hint
 from unilab_monitor.pages.row_table import RowTable
+from unilab_monitor.pages.still_text import StillText
 from unilab_monitor.pages.strokes import (
     cell,
     number,
@@ -65,13 +66,13 @@ class TracePage(VerticalScroll, can_focus=False):
         self._trajectory: TrajectoryView | None = None
         self._asked = False
 
-    def compose(self) -> Iterator[Static | Input | RowTable]:
+    def compose(self) -> Iterator[StillText | Input | RowTable]:
         """Widgets from top to bottom."""
-        yield Static(id="trace-head")
+        yield StillText(id="trace-head")
         yield Input(placeholder="trajectory id: <uid>/<n>", id="trace-id", classes="line")
-        yield Static(id="trace-chain", classes="section")
-        yield Static(id="trace-waterfall", classes="section")
-        yield Static(id="trace-events-title", classes="section")
+        yield StillText(id="trace-chain", classes="section")
+        yield StillText(id="trace-waterfall", classes="section")
+        yield StillText(id="trace-events-title", classes="section")
         yield Input(
             placeholder="only events with this text, in any column", id="trace-filter",
             classes="line",
@@ -182,12 +183,12 @@ class TracePage(VerticalScroll, can_focus=False):
         if not self.is_mounted:
             return
         width = max(self.content_size.width - 2, 40)
-        self.query_one("#trace-head", Static).update(self._head())
+        self.query_one("#trace-head", StillText).show(self._head())
         trace = self._trace
         chain = _chain(trace, width) if trace is not None else Text()
-        self.query_one("#trace-chain", Static).update(chain)
+        self.query_one("#trace-chain", StillText).show(chain)
         fall = _waterfall(trace, self._trajectory, width) if trace is not None else Text()
-        self.query_one("#trace-waterfall", Static).update(fall)
+        self.query_one("#trace-waterfall", StillText).show(fall)
         self._draw_events()
 
     def _head(self) -> Text:
@@ -221,7 +222,7 @@ class TracePage(VerticalScroll, can_focus=False):
         table = self.query_one("#trace-events", RowTable)
         if trace is None:
             table.fill(())
-            self.query_one("#trace-events-title", Static).update(title("Events"))
+            self.query_one("#trace-events-title", StillText).show(title("Events"))
             return
         wanted = self.query_one("#trace-filter", Input).value.casefold()
         found = [
@@ -233,7 +234,7 @@ class TracePage(VerticalScroll, can_focus=False):
         note += "; italic: of the prompt or of everything"
         if trace.num_left_out:
             note += f"; {trace.num_left_out:,} more not read"
-        self.query_one("#trace-events-title", Static).update(title("Events", note))
+        self.query_one("#trace-events-title", StillText).show(title("Events", note))
         first = trace.events[0].unix_ms if trace.events else 0
         table.fill(
             [(str(place), _event_cells(event, first)) for place, event in found[:MAX_SHOWN_EVENTS]]

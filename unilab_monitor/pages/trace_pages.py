@@ -13,7 +13,7 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
-from textual.widgets import Input, TabbedContent, TabPane, Tabs
+from textual.widgets import Input, Static, TabbedContent, TabPane, Tabs
 
 from unilab_core.telemetry.plain import sanitize
 from unilab_core.telemetry.rl_trace.reader import ReaderSettings, TraceReader
@@ -25,6 +25,7 @@ from unilab_monitor.pages.progress_page import ProgressPage
 from unilab_monitor.pages.trace_feed import TraceFeed
 from unilab_monitor.pages.trace_messages import (
     FeedFailed,
+    LeavePages,
     OpenFlow,
     OpenTrace,
     OpenTrajectory,
@@ -44,6 +45,10 @@ PAGES = (
 )
 
 
+TIMING = "back-to-timing"
+"""The tab in front of the pages, where they stand beside the timing view."""
+
+
 class TracePages(Vertical):
     """Training Progress, Sample Flow, Trace, Trajectory and Data Health of one directory."""
 
@@ -53,6 +58,7 @@ class TracePages(Vertical):
     TracePages TabPane { padding: 0 1; }
     TracePages VerticalScroll { height: 1fr; }
     TracePages Static { height: auto; width: 1fr; }
+    TracePages Tab { width: auto; height: 1; padding: 0 1; }
     TracePages .section { margin-top: 1; }
     TracePages Input.line { height: 1; border: none; padding: 0; margin-top: 1; }
     TracePages Input.line:focus { border: none; }
@@ -65,17 +71,28 @@ class TracePages(Vertical):
         Binding("j", "next_job", "next job", show=False),
     ]  # fmt: skip
 
-    def __init__(self, root: Path, settings: ReaderSettings | None = None) -> None:
+    def __init__(
+        self,
+        root: Path,
+        settings: ReaderSettings | None = None,
+        *,
+        beside_timing: bool = False,
+    ) -> None:
         super().__init__()
+        self._beside_timing = beside_timing
         if settings is None:
             settings = ReaderSettings(state_path=state_path(root))
         self._feed = TraceFeed(TraceReader(root, settings), self.post_message)
         self._trail: list[str] = []
+        self._shown = "progress"
         self._snapshot: Snapshot | None = None
 
     def compose(self) -> ComposeResult:
         """One tab per page."""
         with TabbedContent(initial="progress"):
+            if self._beside_timing:
+                with TabPane("0 Timing", id=TIMING):
+                    yield Static()
             for name, label, page in PAGES:
                 with TabPane(label, id=name):
                     yield page()
@@ -89,6 +106,14 @@ class TracePages(Vertical):
     def on_unmount(self) -> None:
         """End the thread."""
         self._feed.stop()
+
+    def pause(self) -> None:
+        """Stop reading until `resume`; what was read stays."""
+        self._feed.pause()
+
+    def resume(self) -> None:
+        """Read on."""
+        self._feed.resume()
 
     def action_page(self, name: str) -> None:
         """Show a page."""
@@ -108,11 +133,18 @@ class TracePages(Vertical):
             return
         if self._trail:
             self._go(self._trail.pop(), remember=False)
+        elif self._beside_timing:
+            self.post_message(LeavePages())
 
     def on_tabbed_content_tab_activated(self, event: TabbedContent.TabActivated) -> None:
         """After a click on a tab the focus is elsewhere still."""
         event.stop()
-        self._draw_chosen(self._active())
+        if self._active() == TIMING:
+            self.query_one(TabbedContent).active = self._shown
+            self.post_message(LeavePages())
+            return
+        self._shown = self._active()
+        self._draw_chosen(self._shown)
 
     def on_snapshot_ready(self, message: SnapshotReady) -> None:
         """New figures for all pages."""

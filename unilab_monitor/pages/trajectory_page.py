@@ -9,7 +9,7 @@ from typing import ClassVar
 from rich.text import Text
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
-from textual.widgets import DataTable, Static
+from textual.widgets import DataTable
 
 from unilab_core.telemetry.rl_trace.snapshot import Snapshot
 from unilab_core.telemetry.rl_trace.trajectory_index import TrajectoryRow
@@ -17,6 +17,7 @@ from unilab_core.telemetry.rl_trace.trajectory_view import TrajectoryView, TurnV
 from unilab_monitor.pages.foreign_text import literal, literal_block
 from unilab_monitor.pages.health_page import missing_hint
 from unilab_monitor.pages.row_table import RowTable
+from unilab_monitor.pages.still_text import StillText
 from unilab_monitor.pages.strokes import (
     number,
     seconds,
@@ -52,17 +53,17 @@ class TrajectoryPage(VerticalScroll, can_focus=False):
         self._show_raw = False
         self._asked = False
 
-    def compose(self) -> Iterator[Static | RowTable]:
+    def compose(self) -> Iterator[StillText | RowTable]:
         """Widgets from top to bottom."""
-        yield Static(id="trajectory-head")
+        yield StillText(id="trajectory-head")
         yield RowTable(
             ("turn", "time", "model", "env", "in", "out", "end", "model / env"),
             max_rows=10,
             id="trajectory-turns",
         )
-        yield Static(id="trajectory-turn", classes="section")
-        yield Static(id="trajectory-raw", classes="section")
-        yield Static(title("Longest trajectories", "Enter: open"), classes="section")
+        yield StillText(id="trajectory-turn", classes="section")
+        yield StillText(id="trajectory-raw", classes="section")
+        yield StillText(title("Longest trajectories", "Enter: open"), classes="section")
         yield RowTable(
             ("trajectory", "time", "reward", "turns", "step", "tokens", "bytes"),
             max_rows=16,
@@ -158,11 +159,11 @@ class TrajectoryPage(VerticalScroll, can_focus=False):
         if not self.is_mounted:
             return
         width = max(self.content_size.width - 2, 40)
-        self.query_one("#trajectory-head", Static).update(self._head(width))
+        self.query_one("#trajectory-head", StillText).show(self._head(width))
         turns = self._view.turns if self._view is not None else ()
         self.query_one("#trajectory-turns", RowTable).fill(_turn_rows(turns, width))
         self._draw_turn()
-        raw = self.query_one("#trajectory-raw", Static)
+        raw = self.query_one("#trajectory-raw", StillText)
         raw.display = self._show_raw and bool(self._raw)
         if raw.display:
             text = title("JSON").append("\n").append_text(literal_block(self._raw, "label"))
@@ -170,10 +171,10 @@ class TrajectoryPage(VerticalScroll, can_focus=False):
 
     def _draw_turn(self) -> None:
         turn = self._current()
-        widget = self.query_one("#trajectory-turn", Static)
+        widget = self.query_one("#trajectory-turn", StillText)
         widget.display = turn is not None
         if turn is not None:
-            widget.update(_turn_text(turn, LONG_LINES if self._unfolded else SHORT_LINES))
+            widget.show(_turn_text(turn, LONG_LINES if self._unfolded else SHORT_LINES))
 
     def _head(self, width: int) -> Text:
         text = Text(end="")

@@ -42,7 +42,12 @@ class Footer(LinePanel):
             for key, meaning in self._keys:
                 left = (*left, (f"{key} ", "key"), (f"{meaning}   ", "label"))
         lost: Line = ()
-        losses = {"lapped": view.lapped, "dropped": view.dropped, "invalid": view.invalid}
+        losses = {
+            "lapped": view.lapped,
+            "dropped": view.dropped,
+            "invalid": view.invalid,
+            "lost by the trace": view.trace_dropped,
+        }
         if any(losses.values()):
             text = "  ".join(f"{name} {count}" for name, count in losses.items() if count)
             lost = ((f"records {text}", "dim"),)

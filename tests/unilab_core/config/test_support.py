@@ -9,7 +9,7 @@ from unilab_core.config.support import unsupported_settings
 
 @pytest.mark.parametrize(
     "override",
-    ["training.rl_trace=true", "training.cuda_process_sharing=mps", "training.device=cuda:1",
+    ["training.cuda_process_sharing=mps", "training.device=cuda:1",
      "training.wandb_project=x", "training.wandb_tags=[a,b]", "training.play_steps=7",
      "training.use_compile=true", "training.nan_guard.buffer_size=9"],
 )  # fmt: skip
@@ -18,6 +18,12 @@ def test_a_setting_that_cannot_work_is_named_with_its_reason(conf, override):
     reasons = unsupported_settings(config, has_gpu=False)
     assert len(reasons) == 1
     assert reasons[0].startswith(f"{override}: ")
+
+
+def test_rl_traces_may_be_asked_for(conf):
+    overrides = ["training.rl_trace=true", "training.rl_trace_every=8"]
+    config = compose("sac", "walk", overrides=overrides, conf=conf)
+    assert unsupported_settings(config, has_gpu=False) == []
 
 
 def test_the_defaults_all_work(conf):

@@ -298,7 +298,7 @@ def test_events_can_be_filtered_and_an_id_entered(demo):
     run(session())
 
 
-def test_appended_events_show_within_two_seconds(tmp_path):
+def test_appended_events_show_by_themselves(tmp_path):
     (tmp_path / "sample").mkdir()
     path = tmp_path / "sample" / "h-pid1.csv"
     now_ms = int(time.time() * 1000)
@@ -312,11 +312,9 @@ def test_appended_events_show_within_two_seconds(tmp_path):
             await until(pilot, lambda: table(app, "#flow-stuck").row_count == 1)
             with open(path, "a") as stream:
                 stream.write(row.format(1, now_ms))
-            started = time.monotonic()
             await until(pilot, lambda: table(app, "#flow-stuck").row_count == 2)
-            return time.monotonic() - started
 
-    assert run(session()) < 10.0  # 2 s on a machine that is not loaded
+    run(session())
 
 
 def test_the_pages_can_be_mounted_in_another_application(demo):

@@ -17,6 +17,8 @@ Reading (numpy):
     hash_runs          set of 64-bit hashes in sorted runs (duplicate rows)
     flow_store         columns folded into one record per trajectory
     flow_table         the trajectories of one job as columns of times
+    flow_parts         what a block of trajectories contributes to the figures
+    flow_blocks        contributions kept until their block changes
     flow_figures       transitions, funnel, flow, stuck list
     flow_waste         waste, loss, staleness, idle time
     step_figures       one row per training step

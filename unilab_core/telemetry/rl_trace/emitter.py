@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Self, TextIO
@@ -31,6 +31,8 @@ from unilab_core.telemetry.rl_trace.line_files import (
     EchoStream,
     LineFile,
     LineFiles,
+    Lines,
+    Stamp,
     WriteCounters,
 )
 from unilab_core.telemetry.rl_trace.trajectory_record import TrajectoryRecord, trajectory_line
@@ -64,6 +66,7 @@ class RlTraceEmitter:
         self._echo = EchoStream(echo)
         self._trace_every = max(int(trace_every), 1)
         self._files = LineFiles()
+        self._echoes = LineFiles()
         if target is None:
             return
         root = target.root
@@ -92,7 +95,7 @@ class RlTraceEmitter:
 
     @property
     def counters(self) -> WriteCounters:
-        """Lines written and lost."""
+        """Lines written to the files and lost; lines that were only printed do not count."""
         return self._files.counters
 
     def traces_env(self, env_index: int) -> bool:
@@ -163,6 +166,40 @@ class RlTraceEmitter:
         """An event of one trajectory."""
         self._row(f"{uid}/{index}", status, unix_ms, source, target, stage, global_step, detail)
 
+    def trajectory_events(
+        self,
+        uid: str,
+        indices: Sequence[int],
+        stage: str,
+        global_step: int,
+        *,
+        source: str,
+        target: str,
+        details: Sequence[str],
+        status: str = Status.RUNNING,
+        unix_ms: int | None = None,
+    ) -> None:
+        """The same event of several trajectories of one prompt; one detail each, or one for all."""
+        if self._target is None or not indices:
+            return
+        self._after_fork(self._target.root)
+        now_ms = time.time_ns() // 1_000_000
+        rows = [
+            formats.sample_row(
+                self.job_id,
+                f"{uid}/{index}".replace(",", "_"),
+                status,
+                now_ms if unix_ms is None else unix_ms,
+                source=source,
+                target=target,
+                stage=stage,
+                global_step=global_step,
+                detail=details[at % len(details)],
+            )
+            for at, index in enumerate(indices)
+        ]
+        self._put(self._samples, "\n".join(rows), now_ms / 1000.0)
+
     def prompt_event(
         self,
         uid: str,
@@ -218,11 +255,13 @@ class RlTraceEmitter:
 
     def flush(self, timeout_s: float = 2.0) -> bool:
         """Wait for the disk for at most `timeout_s`; for tests and the end of a run."""
-        return self._files.flush(timeout_s)
+        done = self._files.flush(timeout_s)
+        return self._echoes.flush(timeout_s) and done
 
     def close(self, timeout_s: float = 2.0) -> None:
         """Write what is queued for at most `timeout_s`, then stop."""
         self._files.close(timeout_s)
+        self._echoes.close(timeout_s)
 
     # Private
 
@@ -279,7 +318,7 @@ class RlTraceEmitter:
         line = formats.one_line(line)
         self._put(self._progress, line, time.time())
         if self._target.echo_progress:
-            self._put(self._echo, line, time.time())
+            self._echoes.put(self._echo, line.encode("utf-8", "replace") + b"\n", time.time())
 
     def _put(self, file: LineFile | EchoStream, line: str, unix_s: float) -> None:
         data = line.encode("utf-8", "replace") + b"\n"
@@ -288,7 +327,8 @@ class RlTraceEmitter:
             return
         self._files.put(file, data, unix_s)
 
-    def _stamp(self, path: Path, offset: int, unix_s: float) -> None:
-        # Runs in the writing thread, right after the line itself.
-        if self._times is not None:
-            self._times.write(f"{path.name},{offset},{int(unix_s * 1000)}\n".encode(), unix_s)
+    def _stamp(self, path: Path, stamps: list[Stamp]) -> None:
+        # Runs in the writing thread, right after the lines themselves.
+        if self._times is not None and stamps:
+            text = "".join(f"{path.name},{at},{int(unix_s * 1000)}\n" for at, unix_s in stamps)
+            self._times.write([Lines(text.encode(), stamps[0][1])])

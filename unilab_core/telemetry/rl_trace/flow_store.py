@@ -75,6 +75,8 @@ class FlowStore:
         self._index: list[tuple[NDArray[np.int32], Ints]] = []
         self._index_used = INDEX_BLOCK_ROWS
         self._future: list[_Rows] = []
+        self._touched: list[NDArray[np.int32]] = []
+        self._prompts: set[int] = set()
         self._now_ms = now_ms
 
     @property
@@ -103,6 +105,14 @@ class FlowStore:
             self._future.append(rows.where(future))
         self.damage.outlier += int(future.sum() + old.sum())
         self._fold(rows.where(~(future | old)))
+
+    def take_touched(self) -> tuple[Ints, Ints]:
+        """Trajectories and prompts that have changed since the last call."""
+        touched = self._touched
+        own = np.unique(np.concatenate(touched)) if touched else np.empty(0, dtype=np.int32)
+        prompts = np.array(sorted(self._prompts), dtype=np.int64)
+        self._touched, self._prompts = [], set()
+        return own.astype(np.int64), prompts
 
     def settle(self) -> None:
         """Decide about times in the future, once everything on disk has been read."""
@@ -158,6 +168,7 @@ class FlowStore:
 
     def _fold_trajectories(self, rows: _Rows) -> None:
         code, unix_ms, columns = rows.code, rows.unix_ms, self.columns
+        self._touched.append(np.unique(code))
         np.maximum.at(columns["last_ms"], code, unix_ms)
         np.minimum.at(columns["first_ms"], code, unix_ms)
         milestone = rows.milestone.copy()
@@ -216,6 +227,7 @@ class FlowStore:
                 continue
             uid = uid_of_code(code)
             if milestone == Milestone.GENERATED:
+                self._prompts.add(uid)
                 self.uid_generated[uid] = min(self.uid_generated[uid], unix_ms)
             if step >= 0:
                 self.uid_step[uid] = min(self.uid_step[uid], step)

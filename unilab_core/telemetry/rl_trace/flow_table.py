@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -95,11 +95,13 @@ class FlowTable:
         return np.isnan(self.at["trained"]) & ~self.lost
 
 
-def flow_table(store: FlowStore, job: int) -> FlowTable:
-    """The trajectories of `job`; the store must be flushed."""
-    uids = np.array(store.ids.trajectory_uids, dtype=np.int64)
+def flow_table(store: FlowStore, job: int, first: int = 0, last: int | None = None) -> FlowTable:
+    """The trajectories of `job` with numbers from `first` to before `last`; the store flushed."""
+    uids = np.array(store.ids.trajectory_uids[first:last], dtype=np.int64)
     uid_jobs = np.array(store.ids.uid_jobs, dtype=np.int64)
     index = np.flatnonzero(uid_jobs[uids] == job) if len(uids) else np.empty(0, dtype=np.int64)
+    uid = uids[index]
+    index += first
     milestones, columns = store.milestones, store.columns
     at = {name: _times(milestones[index, kind]) for name, kind in _COLUMNS.items()}
     for name, kind in (
@@ -108,7 +110,6 @@ def flow_table(store: FlowStore, job: int) -> FlowTable:
     ):
         inferred = _times(milestones[index, kind])
         at[name] = np.where(np.isnan(at[name]), inferred, at[name])
-    uid = uids[index]
     at["generated"] = _times(store.uid_generated[uid])
     at["first"] = _times(columns["first_ms"][index])
     at["last"] = _times(columns["last_ms"][index])
@@ -130,6 +131,22 @@ def flow_table(store: FlowStore, job: int) -> FlowTable:
     at["generation_end"] = np.where(left, at["any_generation_end"], np.nan)
     at["buffered"] = np.fmax(at["finished"], at["reward"])
     return table
+
+
+def joined_tables(tables: Sequence[FlowTable]) -> FlowTable:
+    """The rows of several tables of one store, at least one."""
+    names = tables[0].at.keys()
+    return FlowTable(
+        index=np.concatenate([table.index for table in tables]),
+        uid=np.concatenate([table.uid for table in tables]),
+        at={name: np.concatenate([table.at[name] for table in tables]) for name in names},
+        num_turns=np.concatenate([table.num_turns for table in tables]),
+        flags=np.concatenate([table.flags for table in tables]),
+        step=np.concatenate([table.step for table in tables]),
+        sampled_step=np.concatenate([table.sampled_step for table in tables]),
+        trained_step=np.concatenate([table.trained_step for table in tables]),
+        name_of=tables[0].name_of,
+    )
 
 
 def durations(table: FlowTable, start: Floats, end: Floats) -> tuple[Floats, int]:

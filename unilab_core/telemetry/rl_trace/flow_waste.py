@@ -1,14 +1,15 @@
-"""What generation was worth: waste, loss, staleness, idle time of the rollout side."""
+"""What generation was worth: loss of what is still in flight, and staleness."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from unilab_core.telemetry.rl_trace.flow_parts import FlowPart, joined
 from unilab_core.telemetry.rl_trace.flow_store import FlowStore
-from unilab_core.telemetry.rl_trace.flow_table import Floats, FlowTable, Mask, durations, seconds
+from unilab_core.telemetry.rl_trace.flow_table import Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,33 +35,49 @@ class Staleness:
     span: Mapping[int, int] = field(default_factory=dict)
 
 
-def lost_rows(table: FlowTable, settings: FlowSettings) -> Mask:
-    """Trajectories whose work was for nothing, as far as is known [T]."""
-    lost = table.lost
-    if settings.ended:
-        lost = lost | table.in_flight
-    steps = table.trained_step[~np.isnan(table.trained_step)]
-    if settings.max_staleness is not None and len(steps):
-        with np.errstate(invalid="ignore"):
-            lost = lost | (table.in_flight & (steps.max() - table.step > settings.max_staleness))
-    return lost
+@dataclass(frozen=True, slots=True)
+class LostFlight:
+    """Trajectories in flight that will not be trained any more, as far as is known."""
+
+    count: int
+    active: tuple[float, int]
+    """Milliseconds of work, and of how many of them."""
 
 
-def active_s(table: FlowTable, rows: Mask) -> float | None:
-    """Seconds from agent start to the buffer (or the last event), summed; None: none known."""
-    end = np.where(np.isnan(table.at["buffered"]), table.at["last"], table.at["buffered"])
-    lengths, _ = durations(table, table.at["run"], end)
-    known = lengths[rows & ~np.isnan(lengths)]
-    return seconds(known.sum()) if len(known) else None
+def lost_flight(parts: Sequence[FlowPart], settings: FlowSettings) -> LostFlight:
+    """In flight when the job ended, or older by too many steps."""
+    steps = joined([part.trained_at[2] for part in parts])
+    steps = steps[~np.isnan(steps)]
+    limit = settings.max_staleness
+    count, total_ms, known = 0, 0.0, 0
+    for part in parts:
+        flight = part.flight
+        if settings.ended:
+            lost = np.ones(len(flight.step), dtype=bool)
+        elif limit is not None and len(steps):
+            with np.errstate(invalid="ignore"):
+                lost = steps.max() - flight.step > limit
+        else:
+            continue
+        active = flight.active_ms[lost]
+        active = active[~np.isnan(active)]
+        count += int(lost.sum())
+        total_ms += float(active.sum())
+        known += len(active)
+    return LostFlight(count, (total_ms, known))
 
 
-def staleness(store: FlowStore, job: int, table: FlowTable) -> Staleness:
+def staleness(store: FlowStore, job: int, parts: Sequence[FlowPart]) -> Staleness:
     """Lags of the trained trajectories: versions between generation and training."""
-    rows = ~np.isnan(table.trained_step)
-    step = table.trained_step[rows]
+    step = joined([part.trained_at[2] for part in parts])
+    rows = ~np.isnan(step)
+    step = step[rows]
+    start, end, _, own = (
+        joined([part.trained_at[place] for part in parts])[rows] for place in range(4)
+    )
     syncs = sorted(store.syncs.get(job, ()))
     if not syncs:
-        return Staleness("step", _histogram(step - table.step[rows]))
+        return Staleness("step", _histogram(step - own))
     times = np.array([one[0] for one in syncs], dtype=np.float64)
     versions = np.concatenate(([0], np.maximum.accumulate([one[1] for one in syncs])))
 
@@ -69,8 +86,7 @@ def staleness(store: FlowStore, job: int, table: FlowTable) -> Staleness:
         found[np.isnan(when)] = np.nan
         return found
 
-    first = version_at(table.at["generation_start"][rows])
-    last = version_at(table.at["generation_end"][rows])
+    first, last = version_at(start), version_at(end)
     return Staleness(
         "version",
         _histogram(step - 1 - last),
@@ -80,18 +96,13 @@ def staleness(store: FlowStore, job: int, table: FlowTable) -> Staleness:
 
 
 def _histogram(values: Floats) -> dict[int, int]:
-    present, counts = np.unique(values[~np.isnan(values)], return_counts=True)
-    return dict(zip(present.astype(int).tolist(), counts.tolist(), strict=True))
-
-
-def rollout_idle_s(table: FlowTable, now_ms: int) -> float | None:
-    """Seconds with no trajectory between agent start and rollout end, over all gaps."""
-    start = table.at["run"]
-    end = np.fmax(table.at["finished"], table.at["buffered"])
-    end = np.where(np.isnan(end) & table.in_flight, now_ms, end)
-    keep = ~np.isnan(start) & ~np.isnan(end)
-    if not keep.any():
-        return None
-    order = np.argsort(start[keep], kind="stable")
-    start, end = start[keep][order], np.maximum.accumulate(end[keep][order])
-    return seconds(np.maximum(start[1:] - end[:-1], 0.0).sum())
+    whole = values[~np.isnan(values)].astype(np.int64)
+    if not len(whole):
+        return {}
+    low, high = int(whole.min()), int(whole.max())
+    if high - low > 1_000_000:  # steps of two runs in one directory: too wide to count in place
+        present, counts = np.unique(whole, return_counts=True)
+        return dict(zip(present.tolist(), counts.tolist(), strict=True))
+    counts = np.bincount(whole - low)
+    present = np.flatnonzero(counts)
+    return dict(zip((present + low).tolist(), counts[present].tolist(), strict=True))

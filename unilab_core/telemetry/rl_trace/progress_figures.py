@@ -23,6 +23,8 @@ from unilab_core.telemetry.rl_trace.progress_store import RECENT_TASKS, Progress
 from unilab_core.telemetry.rl_trace.progress_times import Anchors, Moment, ProgressTimes
 
 HISTORY_STEPS = 200
+NEW_STEPS = 4
+"""The newest steps are looked at every time: their lines still get their times."""
 PACE_STEPS = 10
 
 
@@ -90,14 +92,47 @@ class ProgressFigures:
     last_line_ms: int | None
 
 
+class StepRuns:
+    """Steps that are over, kept from one set of figures to the next."""
+
+    def __init__(self) -> None:
+        self._kept: dict[int, tuple[tuple[object, ...], StepRun]] = {}
+        self._basis: tuple[object, ...] = ()
+
+    def start(self, *basis: object) -> None:
+        """Forget everything when what all steps depend on has changed."""
+        if basis != self._basis:
+            self._basis = basis
+            self._kept.clear()
+
+    def find(self, step: int, mark: tuple[object, ...]) -> StepRun | None:
+        """The step if it was made from the same lines."""
+        kept = self._kept.get(step)
+        return kept[1] if kept is not None and kept[0] == mark else None
+
+    def keep(self, step: int, mark: tuple[object, ...], run: StepRun) -> None:
+        """Keep it, and forget one that has left the history."""
+        self._kept[step] = (mark, run)
+        if len(self._kept) > 2 * HISTORY_STEPS:
+            del self._kept[next(iter(self._kept))]
+
+
 def progress_figures(
-    store: ProgressStore, fold: ProgressFold, anchors: Anchors, *, now_ms: int, running: bool
+    store: ProgressStore,
+    fold: ProgressFold,
+    anchors: Anchors,
+    *,
+    now_ms: int,
+    running: bool,
+    kept: StepRuns | None = None,
 ) -> ProgressFigures:
     """Figures from a fold that is up to date."""
     times = ProgressTimes(store, anchors)
+    kept = kept or StepRuns()
     session = fold.sessions[-1]
     headers = times.headers(session.header_steps.tolist(), session.header_lines.tolist())
-    history = _history(session, times, dict(headers), now_ms, running)
+    kept.start(session.number, running, store.num_late, tuple(session.seen_stages))
+    history = _history(session, times, dict(headers), now_ms, running, kept)
     current = session.current if session.current >= 0 else None
     total = session.total if session.total >= 0 else None
     shown = _shown_step(session)
@@ -159,12 +194,19 @@ def _history(
     headers: dict[int, Moment],
     now_ms: int,
     running: bool,
+    runs: StepRuns,
 ) -> tuple[StepRun, ...]:
     kept = sorted(session.steps)[-HISTORY_STEPS:]
+    over = set(kept[:-NEW_STEPS]) - {session.step_of_stages()}
     result = []
     for step in kept:
         lines = session.steps[step]
         start, following = headers.get(step), headers.get(step + 1)
+        mark = (start, following, *times.anchors_of(step), _mark(lines))
+        found = runs.find(step, mark) if step in over else None
+        if found is not None:
+            result.append(found)
+            continue
         length = None
         if start is not None and following is not None:
             length = max(following.unix_ms - start.unix_ms, 0) / 1000.0
@@ -183,7 +225,18 @@ def _history(
                 batch=lines.batch if lines.batch >= 0 else None,
             )
         )
+        if step in over:
+            runs.keep(step, mark, result[-1])
     return tuple(result)
+
+
+def _mark(lines: StepLines) -> tuple[object, ...]:
+    """What changes when a step gets another line."""
+    stages = tuple(
+        (name, len(segments), *segments[-1]) for name, segments in lines.stages.items() if segments
+    )
+    windows = (*lines.rollout, *lines.train, lines.train_repeats)
+    return (*stages, *windows, lines.load_try, lines.load_done, lines.epoch, lines.batch)
 
 
 def _stages(
@@ -323,7 +376,7 @@ def _elapsed(
         if session.first == NO_LINE:
             continue
         newest = session is fold.sessions[-1]
-        ends = times.ends_of(fold.order[session.first : session.last + 1].tolist())
+        ends = times.ends_of(fold.order, session.first, session.last)
         found = [] if ends is None else list(ends)
         if newest and headers:
             found += [headers[0][1].unix_ms, headers[-1][1].unix_ms]

@@ -20,6 +20,8 @@ RECENT_TASKS = 120
 MAX_LINES = 8_000_000
 MAX_TEXTS = 10_000
 NO_TIME, ARRIVAL, EXACT = 0, 1, 2
+LATE_LINES = 2_000
+"""A time for a line that far back is late: what was derived from it is made anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,8 @@ class ProgressStore:
         """Unix ms; 0: unknown."""
         self.source = array("b")
         self.texts: list[str] = []
+        self.num_late = 0
+        """Times that came long after their line."""
         self.trace_every = 1
         self.newest_ms = 0
         """Latest known time of any line; 0: none known."""
@@ -151,6 +155,7 @@ class ProgressStore:
         if file is not None and at < len(file.offsets) and file.offsets[at] == offset:
             line = file.lines[at]
             self.when_ms[line], self.source[line] = unix_ms, EXACT
+            self.num_late += line < len(self.kind) - LATE_LINES
             self.newest_ms = max(self.newest_ms, unix_ms)
             return
         waiting = self._exact.setdefault(name, {})

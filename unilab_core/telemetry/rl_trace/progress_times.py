@@ -7,7 +7,7 @@ would run backwards against the headers is not used, and nothing is interpolated
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from unilab_core.telemetry.rl_trace.progress_fold import NO_LINE, Segment
@@ -86,11 +86,17 @@ class ProgressTimes:
         start, end = self.at(segment[0]), self.at(segment[1])
         return (start.unix_ms if start else None, end.unix_ms if end else None)
 
-    def ends_of(self, lines: list[int]) -> tuple[int, int] | None:
-        """Earliest and latest known time of lines in file order."""
+    def anchors_of(self, step: int) -> tuple[int | None, int | None]:
+        """What ends of stages of a step fall back to."""
+        return self._anchors.update_ends.get(step), self._anchors.sync_ends.get(step)
+
+    def ends_of(self, order: Sequence[int], low: int, high: int) -> tuple[int, int] | None:
+        """Earliest and latest known time of the lines `order[low:high + 1]`, in file order."""
         source, when_ms = self._store.source, self._store.when_ms
-        first = next((when_ms[line] for line in lines if source[line]), None)
-        last = next((when_ms[line] for line in reversed(lines) if source[line]), None)
+        ahead = (order[at] for at in range(low, high + 1))
+        back = (order[at] for at in range(high, low - 1, -1))
+        first = next((when_ms[line] for line in ahead if source[line]), None)
+        last = next((when_ms[line] for line in back if source[line]), None)
         return None if first is None or last is None else (first, max(first, last))
 
 

@@ -15,16 +15,13 @@ from pathlib import Path
 
 from unilab_core.telemetry.rl_trace import formats
 from unilab_core.telemetry.rl_trace.damage import Damage, total
-from unilab_core.telemetry.rl_trace.flow_figures import (
-    Distribution,
-    flow_figures,
-    transition_figures,
-)
+from unilab_core.telemetry.rl_trace.flow_blocks import FlowBlocks
+from unilab_core.telemetry.rl_trace.flow_figures import Distribution, transition_figures
 from unilab_core.telemetry.rl_trace.flow_shards import ShardParser
 from unilab_core.telemetry.rl_trace.flow_store import FlowStore, Limits
-from unilab_core.telemetry.rl_trace.flow_table import flow_table
 from unilab_core.telemetry.rl_trace.flow_waste import FlowSettings
 from unilab_core.telemetry.rl_trace.progress_figures import (
+    StepRuns,
     progress_figures,
 )
 from unilab_core.telemetry.rl_trace.progress_fold import ProgressFold
@@ -38,7 +35,6 @@ from unilab_core.telemetry.rl_trace.state_file import (
     save_state,
 )
 from unilab_core.telemetry.rl_trace.step_figures import (
-    consumed_by_step,
     trainer_idle_pct,
     with_windows,
 )
@@ -150,8 +146,9 @@ class TraceReader:
         """Transitions of the trajectories of one training step of the shown job."""
         with self.lock:
             job = self._job()
-            table = flow_table(self.store, -1 if job is None else job).of_step(step)
-            return transition_figures(table)[0]
+            self.store.flush()
+            self._blocks.update(-1 if job is None else job)
+            return transition_figures(self._blocks.table_of_step(step))
 
     def trajectory(self, name: str) -> tuple[TrajectoryView | None, str]:
         """The newest line of a trajectory, and its JSON text; (None, "") if there is none."""
@@ -190,10 +187,12 @@ class TraceReader:
             for name, suffix in zip(FOLDERS, (".log", ".csv", ".jsonl"), strict=True)
         }
         self.store = FlowStore(self.aliases, self.settings.limits)
+        self._blocks = FlowBlocks(self.store)
         self.progress = ProgressStore()
         self.trajectories = TrajectoryIndex()
         self.complete = False
         self._fold = ProgressFold(self.progress)
+        self._runs = StepRuns()
         self._parsers: dict[int, ShardParser] = {}
         self._times: Tail | None = None
         self._following = False
@@ -294,22 +293,24 @@ class TraceReader:
         span = self.store.job_span.get(job_number)
         running, ended = self._state(now_ms, span)
         flow_now_ms = now_ms if running or span is None else span[1]
-        table = flow_table(self.store, job_number)
-        flow = flow_figures(
-            self.store,
-            job_number,
+        self._blocks.update(job_number)
+        flow = self._blocks.figures(
             FlowSettings(
                 now_ms=flow_now_ms,
                 ended=ended,
                 group_sizes=self._group_sizes(job_number),
                 max_staleness=self.settings.max_staleness,
-            ),
-            table,
+            )
         )
-        rows = consumed_by_step(table)
+        rows = self._blocks.steps()
         anchors = anchors_of(self.store, self.progress, job_number, rows)
         progress = progress_figures(
-            self.progress, self._fold, anchors, now_ms=now_ms, running=running
+            self.progress,
+            self._fold,
+            anchors,
+            now_ms=now_ms,
+            running=running,
+            kept=self._runs,
         )
         steps = with_windows(rows, progress.history)
         self._match_trajectories(job_number)

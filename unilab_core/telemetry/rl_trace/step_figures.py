@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from unilab_core.telemetry.rl_trace.flow_table import Floats, FlowTable, durations
 from unilab_core.telemetry.rl_trace.progress_figures import StepRun
@@ -66,6 +67,12 @@ def trainer_idle_pct(rows: tuple[StepFigures, ...], history: tuple[StepRun, ...]
     if not starts or not ends or max(ends) <= min(starts):
         return None
     return 100.0 * idle * 1000.0 / (max(ends) - min(starts))
+
+
+def steps_of(table: FlowTable) -> NDArray[np.int64]:
+    """Steps that consumed any trajectory of the table, each once."""
+    step = np.where(np.isnan(table.trained_step), table.sampled_step, table.trained_step)
+    return np.unique(step[~np.isnan(step)]).astype(np.int64)
 
 
 def consumed_by_step(table: FlowTable) -> list[StepFigures]:

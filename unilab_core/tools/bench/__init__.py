@@ -8,5 +8,6 @@ holds. Ratios compare figures of the same run, in alternating blocks, because ma
 - ``slot``: inference slot round trip against a bare doorbell ping-pong plus the copies
 - ``startup``: first tick after torch is imported
 - ``walk``: time until a policy passes the evaluation
+- ``trace``: a job that writes RL traces against the same job without
 - ``learn``: returns of small Gymnasium tasks beside published scores
 """

@@ -63,11 +63,18 @@ def _parser() -> argparse.ArgumentParser:
     timeline = _add(names, "timeline", _timeline, "a Perfetto timeline beside the logged scalars")
     timeline.add_argument("source", type=Path, metavar="RUN_DIR|FILE")
 
-    trace = _add(names, "trace", _trace, "what recording the timeline costs a training")
+    cost = _add(names, "timeline-cost", _timeline_cost, "training with the timeline and without")
+    cost.add_argument("--algo", default="sac")
+    cost.add_argument("--task", default="go2_joystick_flat")
+    cost.add_argument("--pairs", type=int, default=5)
+    cost.add_argument("--block-s", type=float, default=10.0)
+    cost.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
+
+    trace = _add(names, "trace", _trace, "training with RL traces against training without")
     trace.add_argument("--algo", default="sac")
     trace.add_argument("--task", default="go2_joystick_flat")
-    trace.add_argument("--pairs", type=int, default=5)
-    trace.add_argument("--block-s", type=float, default=10.0)
+    trace.add_argument("--blocks", type=int, default=5)
+    trace.add_argument("--block-s", type=float, default=15.0)
     trace.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
     return parser
 
@@ -132,13 +139,25 @@ def _timeline(args: argparse.Namespace) -> BenchReport:
     return timeline.run(source=args.source)
 
 
+def _timeline_cost(args: argparse.Namespace) -> BenchReport:
+    from unilab_core.tools.bench import timeline_cost
+
+    return timeline_cost.run(
+        algo=args.algo,
+        task=args.task,
+        pairs=args.pairs,
+        block_s=args.block_s,
+        overrides=args.overrides,
+    )
+
+
 def _trace(args: argparse.Namespace) -> BenchReport:
     from unilab_core.tools.bench import trace
 
     return trace.run(
         algo=args.algo,
         task=args.task,
-        pairs=args.pairs,
+        blocks=args.blocks,
         block_s=args.block_s,
         overrides=args.overrides,
     )

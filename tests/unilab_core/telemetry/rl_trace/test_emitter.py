@@ -1,3 +1,4 @@
+import contextlib
 import io
 import json
 import os
@@ -11,7 +12,7 @@ import pytest
 from unilab_core.telemetry.rl_trace import formats
 from unilab_core.telemetry.rl_trace.emitter import RlTraceEmitter
 from unilab_core.telemetry.rl_trace.formats import LineStyle, Stage, Status, TraceTarget
-from unilab_core.telemetry.rl_trace.line_files import LineFile, LineFiles
+from unilab_core.telemetry.rl_trace.line_files import LineFile, LineFiles, Lines
 from unilab_core.telemetry.rl_trace.trajectory_record import TrajectoryRecord, TurnRecord
 
 SEED_ROWS = (
@@ -297,13 +298,13 @@ def test_values_that_cannot_be_encoded_are_counted(tmp_path):
 
 
 def test_a_full_queue_drops_and_counts_without_waiting(tmp_path):
-    lines = LineFiles(max_lines=2, max_bytes=100)
+    lines = LineFiles(max_pieces=2, max_bytes=100)
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     stuck = LineFile(lambda _: fifo)  # opening a FIFO without a reader waits for ever
     assert lines.put(stuck, b"taken by the thread\n", 0.0)
     deadline = time.monotonic() + 5.0
-    while lines._lines and time.monotonic() < deadline:
+    while lines._queue and time.monotonic() < deadline:
         time.sleep(0.001)
     accepted = [lines.put(stuck, b"x\n", 0.0) for _ in range(5)]
     assert accepted == [True, True, False, False, False]
@@ -320,17 +321,78 @@ def test_a_line_taken_in_part_is_closed_before_the_next(tmp_path, monkeypatch):
     file = LineFile(lambda _: tmp_path / "f")
     real_write = os.write
     monkeypatch.setattr(os, "write", lambda fd, data: real_write(fd, data[:3]))
-    assert not file.write(b"half of it\n", 0.0)
+    assert file.write([Lines(b"half of it\n", 0.0)]) == 0
     monkeypatch.setattr(os, "write", real_write)
-    assert file.write(b"whole\n", 0.0)
+    assert file.write([Lines(b"not tried so soon\n", 0.0)]) == 0
+    file._retry_at_s = 0.0
+    assert file.write([Lines(b"whole\n", 0.0)]) == 1
     file.close()
     assert (tmp_path / "f").read_bytes() == b"hal\nwhole\n"
 
 
+def test_of_lines_written_together_the_whole_ones_count_and_are_stamped(tmp_path, monkeypatch):
+    stamps = []
+    file = LineFile(lambda _: tmp_path / "f", after_write=lambda _, found: stamps.extend(found))
+    real_write = os.write
+    monkeypatch.setattr(os, "write", lambda fd, data: real_write(fd, data[:8]))
+    lines = [Lines(b"one\n", 1.0), Lines(b"two\n", 2.0), Lines(b"three\n", 3.0)]
+    assert file.write(lines) == 2
+    file.close()
+    assert (tmp_path / "f").read_bytes() == b"one\ntwo\n"
+    assert stamps == [(0, 1.0), (4, 2.0)]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_dead_writing_thread_costs_counted_lines_and_nothing_else(tmp_path):
+    class Broken:
+        def write(self, pieces):
+            raise MemoryError
+
+        def close(self):
+            pass
+
+    lines = LineFiles()
+    lines.put(Broken(), b"ends the thread\n", 0.0)
+    lines._thread.join(10.0)
+    good = LineFile(lambda _: tmp_path / "f")
+    assert not lines.put(good, b"one\ntwo\n", 0.0)
+    assert lines.counters.dropped_error == 2
+    lines.close(timeout_s=0.1)
+
+
+def test_events_of_several_trajectories_are_rows_of_their_own(tmp_path):
+    emitter = emitter_at(tmp_path)
+    emitter.trajectory_events(
+        "u", [0, 64], "X", 3, source="a", target="b", details=["p", "q"], unix_ms=1787215030700
+    )
+    emitter.trajectory_events("u", [], "X", 3, source="a", target="b", details=["p"])
+    emitter.close()
+    (path,) = files(tmp_path, "sample/*")
+    row = "j,sample,u/{},RUNNING,1787215030700,from=a|to=b|stage=X|global_step=3|detail={}\n"
+    assert path.read_text() == row.format(0, "p") + row.format(64, "q")
+    assert emitter.counters.written == 2
+
+
+def test_a_blocked_standard_output_does_not_hold_up_the_files(tmp_path):
+    read_fd, write_fd = os.pipe()
+    stream = open(write_fd, "w")  # noqa: SIM115 - closed while the reader is gone
+    emitter = RlTraceEmitter(TraceTarget(tmp_path, True), job_id="j", echo=stream)
+    for step in range(4_000):  # more than a pipe holds
+        emitter.step_header(step)
+    assert emitter._files.flush(20.0)
+    (path,) = files(tmp_path, "progress/*")
+    assert path.read_text().count("\n") == 4_000
+    emitter.close(timeout_s=0.1)
+    assert emitter.counters.dropped == 0
+    os.close(read_fd)  # the stuck thread gets an error instead of a reader
+    emitter._echoes._thread.join(10.0)
+    with contextlib.suppress(BrokenPipeError):
+        stream.close()
+
+
 def test_the_file_follows_the_hour_of_writing(tmp_path):
     file = LineFile(lambda unix_s: tmp_path / formats.progress_file_name(unix_s))
-    file.write(b"one\n", 3_599.0)
-    file.write(b"two\n", 3_601.0)
+    assert file.write([Lines(b"one\n", 3_599.0), Lines(b"two\n", 3_601.0)]) == 2
     file.close()
     assert [p.read_bytes() for p in sorted(tmp_path.iterdir())] == [b"one\n", b"two\n"]
 

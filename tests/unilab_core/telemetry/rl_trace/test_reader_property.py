@@ -6,15 +6,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unilab_core.telemetry.rl_trace.damage import Damage, total
+from unilab_core.telemetry.rl_trace.flow_blocks import FlowBlocks
 from unilab_core.telemetry.rl_trace.flow_figures import flow_figures
 from unilab_core.telemetry.rl_trace.flow_shards import ShardParser
 from unilab_core.telemetry.rl_trace.flow_store import FlowStore
+from unilab_core.telemetry.rl_trace.flow_table import flow_table
 from unilab_core.telemetry.rl_trace.flow_waste import FlowSettings
-from unilab_core.telemetry.rl_trace.progress_figures import progress_figures
+from unilab_core.telemetry.rl_trace.progress_figures import StepRuns, progress_figures
 from unilab_core.telemetry.rl_trace.progress_fold import ProgressFold
 from unilab_core.telemetry.rl_trace.progress_store import ProgressStore
 from unilab_core.telemetry.rl_trace.progress_times import Anchors
 from unilab_core.telemetry.rl_trace.stage_aliases import load_aliases
+from unilab_core.telemetry.rl_trace.step_figures import consumed_by_step
 
 T0 = 1_787_215_000_000
 STAGES = [
@@ -55,6 +58,7 @@ def folded(files, order, cuts):
     store = FlowStore(load_aliases())
     damages = [Damage() for _ in files]
     parsers = [ShardParser(store.ids, store.batch, damages[i], i + 1) for i in range(len(files))]
+    blocks = FlowBlocks(store, block_rows=2)
     waiting = {i: 0 for i in order}
     turn = 0
     while waiting:
@@ -71,12 +75,17 @@ def folded(files, order, cuts):
             waiting[i] = end
             if cut % 2:
                 store.flush()
+                blocks.update(cut % max(len(store.ids.jobs), 1))
     store.flush()
     store.settle()
     figures = {}
     for name, job in store.ids.jobs.items():
         one = flow_figures(store, job, FlowSettings(now_ms=T0 + 40_000))
         figures[name.decode()] = repr(one)
+        # Kept contributions of blocks must say what computing everything anew says.
+        blocks.update(job)
+        assert repr(blocks.figures(FlowSettings(now_ms=T0 + 40_000))) == repr(one)
+        assert blocks.steps() == consumed_by_step(flow_table(store, job))
     spans = {name.decode(): store.job_span.get(job) for name, job in store.ids.jobs.items()}
     damage = total([*damages, store.damage]).as_dict()
     return json.dumps([figures, spans, damage], sort_keys=True)
@@ -95,6 +104,7 @@ LINES = [
     "Total training steps: 4",
     "==================== Step 1 ====================",
     "==================== Step 2 ====================",
+    *(f"==================== Step {step} ====================" for step in range(3, 9)),
     "Step 1 train started",
     "Step 1 train finished",
     "disagg: start update actor",
@@ -111,7 +121,7 @@ logs = st.lists(st.lists(st.sampled_from(LINES), max_size=8), min_size=1, max_si
 
 def progress(files, order, pieces):
     store, damage = ProgressStore(), Damage()
-    fold = ProgressFold(store)
+    fold, kept = ProgressFold(store), StepRuns()
     for number in order:
         offset, lines = 0, files[number]
         for start in range(0, len(lines), pieces):
@@ -119,8 +129,11 @@ def progress(files, order, pieces):
             store.add(f"2026082{number}-10.log", data, offset, damage)
             offset += len(data)
             fold.update()
+            progress_figures(store, fold, Anchors(), now_ms=T0, running=True, kept=kept)
     fold.update()
     figures = progress_figures(store, fold, Anchors(), now_ms=T0, running=True)
+    # Steps that were kept on the way must say what making them anew says.
+    assert progress_figures(store, fold, Anchors(), now_ms=T0, running=True, kept=kept) == figures
     return repr(figures), damage.as_dict()
 
 

@@ -1,0 +1,122 @@
+"""Figures that cost as much as what changed: contributions of blocks, kept until touched.
+
+A block is a run of trajectory numbers. The store notes which trajectories rows were folded into and
+which prompts changed; a block with any of those, or with new trajectories, is computed again. Steps
+are kept the same way: those of the computed blocks are made anew from every block that has any of
+their trajectories.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unilab_core.telemetry.rl_trace.flow_figures import FlowFigures, combined_figures
+from unilab_core.telemetry.rl_trace.flow_parts import FlowPart, part_of
+from unilab_core.telemetry.rl_trace.flow_store import FlowStore
+from unilab_core.telemetry.rl_trace.flow_table import FlowTable, flow_table, joined_tables
+from unilab_core.telemetry.rl_trace.flow_waste import FlowSettings
+from unilab_core.telemetry.rl_trace.step_figures import StepFigures, consumed_by_step, steps_of
+
+BLOCK_ROWS = 1 << 15
+
+
+@dataclass(slots=True)
+class _Block:
+    size: int
+    """Trajectories of all jobs in it."""
+    part: FlowPart
+    steps: NDArray[np.int64]
+    """Steps that consumed any of its trajectories."""
+    uids: tuple[int, int]
+    """Smallest and largest prompt."""
+
+
+class FlowBlocks:
+    """The figures of one job of a store."""
+
+    def __init__(self, store: FlowStore, block_rows: int = BLOCK_ROWS) -> None:
+        self._store = store
+        self._block_rows = block_rows
+        self._job = -1
+        self._blocks: list[_Block] = []
+        self._steps: dict[int, StepFigures] = {}
+        self.num_computed = 0
+        """Blocks computed by the last `update`."""
+
+    def update(self, job: int) -> None:
+        """Bring the blocks up to date; the store must be flushed."""
+        store, rows = self._store, self._block_rows
+        touched, prompts = store.take_touched()
+        if job != self._job:
+            self._job = job
+            self._blocks.clear()
+            self._steps.clear()
+        stale = self._stale(touched, prompts)
+        self.num_computed = len(stale)
+        affected: set[int] = set()
+        fresh: dict[int, FlowTable] = {}
+        for number in stale:
+            first = number * rows
+            last = min(first + rows, store.num_trajectories)
+            table = fresh[number] = flow_table(store, job, first, last)
+            uids = np.array(store.ids.trajectory_uids[first:last], dtype=np.int64)
+            steps = steps_of(table)
+            block = _Block(last - first, part_of(table), steps, (int(uids.min()), int(uids.max())))
+            if number < len(self._blocks):
+                affected.update(self._blocks[number].steps.tolist())
+                self._blocks[number] = block
+            else:
+                self._blocks.append(block)
+            affected.update(steps.tolist())
+        self._update_steps(affected, fresh)
+
+    def figures(self, settings: FlowSettings) -> FlowFigures:
+        """Figures of the job."""
+        parts = [block.part for block in self._blocks]
+        return combined_figures(self._store, self._job, settings, parts)
+
+    def steps(self) -> list[StepFigures]:
+        """Rows per step; windows are not filled in."""
+        return [self._steps[step] for step in sorted(self._steps)]
+
+    def table_of_step(self, step: int) -> FlowTable:
+        """Trajectories of one step, those in flight included."""
+        return flow_table(self._store, self._job).of_step(step)
+
+    def _stale(self, touched: NDArray[np.int64], prompts: NDArray[np.int64]) -> list[int]:
+        rows, count = self._block_rows, self._store.num_trajectories
+        stale = {int(number) for number in np.unique(touched // rows)}
+        num_blocks = -(-count // rows)
+        stale.update(range(len(self._blocks), num_blocks))
+        for number, block in enumerate(self._blocks):
+            grown = block.size != min(rows, count - number * rows)
+            low, high = block.uids
+            if grown or ((prompts >= low) & (prompts <= high)).any():
+                stale.add(number)
+        return sorted(stale)
+
+    def _update_steps(self, affected: set[int], fresh: dict[int, FlowTable]) -> None:
+        if not affected:
+            return
+        wanted = np.array(sorted(affected), dtype=np.int64)
+        tables = []
+        for number, block in enumerate(self._blocks):
+            if np.isin(block.steps, wanted).any():
+                table = fresh.get(number)
+                first = number * self._block_rows
+                if table is None:
+                    table = flow_table(self._store, self._job, first, first + block.size)
+                tables.append(table)
+        self._forget(affected)
+        if tables:
+            for row in consumed_by_step(joined_tables(tables)):
+                if row.step in affected:
+                    self._steps[row.step] = row
+
+    def _forget(self, steps: Iterable[int]) -> None:
+        for step in steps:
+            self._steps.pop(step, None)
