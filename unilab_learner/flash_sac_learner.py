@@ -159,6 +159,8 @@ class FlashSacLearner:
         normalizer = self.reward_normalizer
         return {
             "flash_sac": self.state.state_dict(),
+            # What `policy.pt` would hold: an average cannot be made fit to act without the replay.
+            "policy": self.acting()[0].state_dict(),
             "reward_normalizer": None if normalizer is None else normalizer.state_dict(),
             "sampler": self._sampler.get_state(),
             "torch_rng": torch.get_rng_state(),
