@@ -48,9 +48,7 @@ class FlashSacLearner:
             action_high=action_bound(spec.action_high, 1.0, spec.action_width),
             device=device,
         )
-        self._mirror: Mirror | None = (
-            mirror_of(spec, device) if cfg.symmetry_augmentation else None
-        )
+        self._mirror: Mirror | None = mirror_of(spec, device) if cfg.symmetry_augmentation else None
         self.reward_normalizer: RewardNormalizer | None = (
             RewardNormalizer(spec.num_envs, gamma=cfg.gamma, g_max=cfg.normalized_g_max).to(device)
             if cfg.normalize_reward

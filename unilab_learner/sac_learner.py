@@ -44,9 +44,7 @@ class SacLearner:
             action_high=action_bound(spec.action_high, 1.0, spec.action_width),
             device=device,
         )
-        self._mirror: Mirror | None = (
-            mirror_of(spec, device) if cfg.symmetry_augmentation else None
-        )
+        self._mirror: Mirror | None = mirror_of(spec, device) if cfg.symmetry_augmentation else None
         self.obs_normalizer: ObsNormalizer | None = None
         self.critic_obs_normalizer: ObsNormalizer | None = None
         if cfg.obs_normalization:

@@ -1,4 +1,4 @@
-"""FlashSAC as real processes: a run, its resume, the evaluation of both, the monitor's last view."""
+"""FlashSAC as real processes: a run, its resume, the evaluation, the monitor's last view."""
 
 import json
 import os

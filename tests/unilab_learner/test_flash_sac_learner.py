@@ -160,9 +160,7 @@ def test_a_checkpoint_of_sac_is_refused(tiny_run):
     first = tiny_run(folder="first")
     first.run()
     with pytest.raises(CheckpointError, match="algo: got 'sac'"):
-        tiny_run(
-            folder="second", algo="flashsac", resume_from=first.parts.saver._paths.run_dir
-        )
+        tiny_run(folder="second", algo="flashsac", resume_from=first.parts.saver._paths.run_dir)
 
 
 def test_a_nan_in_the_replay_stops_the_job_before_it_reaches_weights_or_disk(flash_run):

@@ -23,8 +23,8 @@ import torch
 from unilab_core.nets.gaussian import GaussianPolicy, GaussianSpec
 from unilab_core.nets.normalizer import ObsNormalizer
 from unilab_core.nets.squashed_gaussian import ActorSpec, SquashedGaussianActor
-from unilab_core.nets.unit_networks import UnitActor, UnitActorSpec
 from unilab_core.nets.torch_file import DamagedFileError, read_torch_file, write_torch_file
+from unilab_core.nets.unit_networks import UnitActor, UnitActorSpec
 
 FORMAT = "unilab-policy"
 VERSION = 1

@@ -64,7 +64,10 @@ class UnitActorSpec:
         names = {field.name for field in fields(cls)}
         if set(values) != names:
             raise ValueError(f"actor: got keys {sorted(values)}, expected {sorted(names)}")
-        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
+        plain: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in values.items()
+        }
+        return cls(**plain)
 
 
 class UnitActor(nn.Module):
@@ -126,7 +129,7 @@ class UnitActor(nn.Module):
         return self.squash(mean + log_std.exp() * noise)
 
     def squash(self, pre_tanh: Tensor) -> Tensor:
-        """tanh into the bounds of the action space."""
+        """Tanh into the bounds of the action space."""
         return torch.tanh(pre_tanh) * self.scale + self.bias
 
 

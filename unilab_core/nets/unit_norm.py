@@ -1,7 +1,7 @@
 """Layers whose parameters live on spheres (FlashSAC), for M independent networks at once.
 
     UnitLinear       y = W x                      every row of W has length 1, no bias
-    UnitBatchNorm    y = gain (x - mean) / std + shift     (gain, shift) together have length sqrt(H)
+    UnitBatchNorm    y = gain (x - mean) / std + shift   (gain, shift) has length sqrt(H)
     UnitRmsNorm      y = gain x / rms(x)          gain has length sqrt(H)
     UnitTrunk        BatchNorm -> Linear -> blocks -> RmsNorm
         block        x + relu(BN(Linear(relu(BN(Linear(x)))))), H -> expansion * H -> H
@@ -65,7 +65,7 @@ class UnitBatchNorm(nn.Module):
         self.register_buffer("running_var", torch.ones(shape))
 
     def relu(self, rows: Tensor) -> Tensor:
-        """relu(BN(rows[M, H, B])) with the statistics of the batch."""
+        """Normalise rows[M, H, B] by the statistics of the batch, then cut below 0."""
         out, mean, var = _BatchNormRelu.apply(rows.float(), self.gain_shift)
         self.track(mean, var, rows.shape[-1])
         return out
@@ -156,9 +156,7 @@ class UnitTrunk(nn.Module):
         )
         self.output_norm = UnitRmsNorm(num_networks, width)
 
-    def forward(
-        self, rows: Tensor, *, batch_stats: bool, keep: slice = slice(None)
-    ) -> Tensor:
+    def forward(self, rows: Tensor, *, batch_stats: bool, keep: slice = slice(None)) -> Tensor:
         """Features of every network for the same rows; of the rows `keep` alone in the end."""
         columns = rows.t().unsqueeze(0)
         num_networks = self.embed.weight.shape[0]
@@ -208,7 +206,7 @@ class _BatchNormRelu(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(  # noqa: D102 - see the class
+    def forward(
         ctx: torch.autograd.function.FunctionCtx, rows: Tensor, gain_shift: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         mean = rows.mean(dim=-1, keepdim=True)
@@ -226,7 +224,7 @@ class _BatchNormRelu(torch.autograd.Function):
         return out, mean, var
 
     @staticmethod
-    def backward(  # noqa: D102 - see the class
+    def backward(
         ctx: torch.autograd.function.FunctionCtx, grad: Tensor, *_unused: Tensor
     ) -> tuple[Tensor, Tensor]:
         standard, out, gain, inverse = ctx.saved_tensors  # pyright: ignore

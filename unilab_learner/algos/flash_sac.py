@@ -265,9 +265,7 @@ def update_actor(state: FlashState, batch: FlashBatch, cfg: FlashSacConfig) -> d
     """
     joint_obs = torch.cat((batch.obs, batch.next_obs))
     first = slice(batch.obs.shape[0])
-    action, log_prob = state.actor.sample(
-        joint_obs, state.generator, batch_stats=True, keep=first
-    )
+    action, log_prob = state.actor.sample(joint_obs, state.generator, batch_stats=True, keep=first)
     logits = state.critics(batch.critic_obs, action, batch_stats=False)
     value = categorical.expected_value(logits, state.support).amin(dim=0)
     loss = (state.log_alpha.detach().exp() * log_prob - value).mean()

@@ -22,6 +22,7 @@ from torch import Tensor
 AGE_WEIGHT_FLOOR = 0.1
 """No row is drawn less often than this, relative to the most wanted ones."""
 
+
 @dataclass(kw_only=True, slots=True)
 class ReplayRows:
     """A gathered batch in the units of the environment (not normalised)."""

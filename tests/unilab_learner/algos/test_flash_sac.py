@@ -131,9 +131,7 @@ def test_the_target_entropies_of_the_published_setting(width, expected):
 def test_the_target_distribution_comes_from_the_critic_with_the_smaller_mean_by_hand(monkeypatch):
     cfg = make_config(num_atoms=3, v_min=-1.0, v_max=1.0, alpha_init=1e-9)
     state = make_state(cfg)
-    batch = make_batch(
-        2, reward=torch.tensor([0.5, 0.25]), discount=torch.tensor([0.5, 0.0])
-    )
+    batch = make_batch(2, reward=torch.tensor([0.5, 0.25]), discount=torch.tensor([0.5, 0.0]))
     sure = 50.0
     # Row 0: critic 0 says -1, critic 1 says +1. Row 1: critic 0 says +1, critic 1 says 0.
     logits = torch.tensor(
