@@ -28,6 +28,8 @@ class FlashSacConfig(OffPolicyConfig):
     """Residual blocks of actor and critics."""
     block_expansion: int = 4
     """Inner width of a block, in multiples of its outer width."""
+    bn_momentum: float = 0.01
+    """Share of each batch in the running statistics that acting and the actor's critics use."""
     noise_zeta_mu: float
     """Exploration noise is held for k steps with probability proportional to k to minus this."""
     noise_max_repeat: int
@@ -51,5 +53,7 @@ class FlashSacConfig(OffPolicyConfig):
         require(self.num_atoms >= 2, "num_atoms", self.num_atoms, "an integer >= 2")
         # One row has no spread: a batch normalisation would answer zeros.
         require(self.batch_size >= 2, "batch_size", self.batch_size, "an integer >= 2")
+        got = self.bn_momentum
+        require(0.0 < got <= 1.0, "bn_momentum", got, "a number in (0, 1]")
         for name in ("noise_zeta_mu", "normalized_g_max", "temp_target_sigma"):
             require(getattr(self, name) > 0.0, name, getattr(self, name), "a number > 0")

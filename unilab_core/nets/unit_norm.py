@@ -25,7 +25,6 @@ import torch
 from torch import Tensor, nn
 
 BATCH_NORM_EPS = 1e-5
-BATCH_NORM_MOMENTUM = 0.01
 RMS_NORM_EPS = 1e-6
 
 
@@ -56,19 +55,13 @@ class UnitBatchNorm(nn.Module):
 
     def __init__(self, num_networks: int, width: int, *, shared_input: bool = False) -> None:
         super().__init__()
-        self.momentum = BATCH_NORM_MOMENTUM
+        self.momentum = 0.01
         gain_shift = torch.zeros(num_networks, 2, width)
         gain_shift[:, 0] = 1.0
         self.gain_shift = nn.Parameter(gain_shift)
         shape = (1 if shared_input else num_networks, width)
         self.register_buffer("running_mean", torch.zeros(shape))
         self.register_buffer("running_var", torch.ones(shape))
-
-    def relu(self, rows: Tensor) -> Tensor:
-        """Normalise rows[M, H, B] by the statistics of the batch, then cut below 0."""
-        out, mean, var = _BatchNormRelu.apply(rows.float(), self.gain_shift)
-        self.track(mean, var, rows.shape[-1])
-        return out
 
     def standardize(self, rows: Tensor) -> Tensor:
         """(rows - mean) / std of the batch, without gain and shift."""
@@ -136,8 +129,8 @@ class UnitBlock(nn.Module):
     def forward(self, rows: Tensor, *, batch_stats: bool) -> Tensor:
         """[M, H, B] -> [M, H, B]."""
         if batch_stats:
-            inner = self.up_norm.relu(self.up(rows))
-            return rows + self.down_norm.relu(self.down(inner))
+            inner = _product_norm_relu(self.up, self.up_norm, rows)
+            return rows + _product_norm_relu(self.down, self.down_norm, inner)
         inner = _folded_product(self.up, self.up_norm, rows).relu()
         return rows + _folded_product(self.down, self.down_norm, inner).relu()
 
@@ -191,34 +184,44 @@ def set_momentum(network: nn.Module, momentum: float) -> None:
             layer.momentum = momentum
 
 
+def _product_norm_relu(linear: UnitLinear, norm: UnitBatchNorm, rows: Tensor) -> Tensor:
+    """relu(BN(W rows)) under the statistics of the batch."""
+    out, mean, var = _ProductNormRelu.apply(rows, linear.weight, norm.gain_shift)
+    norm.track(mean, var, rows.shape[-1])
+    return out
+
+
 def _folded_product(linear: UnitLinear, norm: UnitBatchNorm, rows: Tensor) -> Tensor:
     """BN(W rows) under the running statistics as one product."""
     factor, offset = (part.unsqueeze(-1) for part in norm.folded())
     return torch.baddbmm(offset, linear.weight.detach() * factor, rows)
 
 
-class _BatchNormRelu(torch.autograd.Function):
-    """relu(gain * standard + shift) over the last axis, in few passes over memory.
+class _ProductNormRelu(torch.autograd.Function):
+    """relu(gain (z - mean) / std + shift) of z = W x, in few passes over memory.
 
-    With g the gradient where the output is positive, n rows and z the standardised input:
+    With g the gradient where the output is positive, n rows, c = z - mean and f = gain / std:
 
-        d shift = sum g,   d gain = sum g z,   d x = gain / std (g - d shift / n - z d gain / n)
+        d shift = sum g,   d gain = sum g c / std,   d z = f (g - d shift / n - c d gain / (n std))
+
+    The factor f is applied to the small side of both products instead of to d z.
     """
 
     @staticmethod
     def forward(
-        ctx: torch.autograd.function.FunctionCtx, rows: Tensor, gain_shift: Tensor
+        ctx: torch.autograd.function.FunctionCtx, rows: Tensor, weight: Tensor, gain_shift: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        mean = rows.mean(dim=-1, keepdim=True)
-        centred = rows - mean
+        centred = torch.bmm(weight, rows).float()
+        mean = centred.mean(dim=-1, keepdim=True)
+        centred.sub_(mean)
         num_rows = rows.shape[-1]
         var = torch.linalg.vector_norm(centred, dim=-1, keepdim=True).square_().div_(num_rows)
         inverse = (var + BATCH_NORM_EPS).rsqrt_()
-        standard = centred.mul_(inverse)
         gain, shift = gain_shift.unsqueeze(-1).unbind(dim=1)
+        factor = gain * inverse
         # Not addcmul: with broadcast factors it takes three times as long on a CPU.
-        out = (standard * gain).add_(shift).relu_()
-        ctx.save_for_backward(standard, out, gain, inverse)
+        out = (centred * factor).add_(shift).relu_()
+        ctx.save_for_backward(rows, weight, centred, out, inverse, factor)
         mean, var = mean.squeeze(-1), var.squeeze(-1)
         ctx.mark_non_differentiable(mean, var)
         return out, mean, var
@@ -226,12 +229,15 @@ class _BatchNormRelu(torch.autograd.Function):
     @staticmethod
     def backward(
         ctx: torch.autograd.function.FunctionCtx, grad: Tensor, *_unused: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        standard, out, gain, inverse = ctx.saved_tensors  # pyright: ignore
+    ) -> tuple[Tensor | None, Tensor, Tensor]:
+        rows, weight, centred, out, inverse, factor = ctx.saved_tensors  # pyright: ignore
         grad = torch.ops.aten.threshold_backward(grad, out, 0)
         grad_shift = grad.sum(dim=-1, keepdim=True)
-        grad_gain = (grad * standard).sum(dim=-1, keepdim=True)
+        grad_gain = (grad * centred).sum(dim=-1, keepdim=True).mul_(inverse)
         num_rows = grad.shape[-1]
-        inner = (standard * (grad_gain / -num_rows)).add_(grad).sub_(grad_shift / num_rows)
-        grad_rows = inner.mul_(inverse * gain)
-        return grad_rows, torch.stack((grad_gain.squeeze(-1), grad_shift.squeeze(-1)), dim=1)
+        inner = (centred * (grad_gain * inverse / -num_rows)).add_(grad)
+        inner.sub_(grad_shift / num_rows)
+        grad_weight = torch.bmm(inner, rows.transpose(1, 2).to(inner.dtype)).mul_(factor)
+        grad_rows = torch.bmm((weight * factor).transpose(1, 2), inner)
+        grad_pair = torch.cat((grad_gain, grad_shift), dim=-1).transpose(1, 2)
+        return grad_rows, grad_weight, grad_pair

@@ -28,7 +28,7 @@ from torch import Tensor
 
 from unilab_core.config.flash_sac import FlashSacConfig
 from unilab_core.nets.unit_networks import UnitActor, UnitActorSpec, UnitCritics
-from unilab_core.nets.unit_norm import BATCH_NORM_MOMENTUM, project, set_momentum
+from unilab_core.nets.unit_norm import project, set_momentum
 from unilab_learner.losses import categorical
 from unilab_learner.losses.guarded_adam import GuardedAdam, flatten_parameters
 from unilab_learner.losses.polyak import polyak_update
@@ -148,6 +148,7 @@ def build_state(
     for network in (actor, critics):
         network.to(device)
         project(network)
+        set_momentum(network, cfg.bn_momentum)
     target_critics = copy.deepcopy(critics).requires_grad_(False)
     average_actor = copy.deepcopy(actor).requires_grad_(False)
     log_alpha = torch.tensor(math.log(cfg.alpha_init), device=device, requires_grad=True)
@@ -297,5 +298,4 @@ def settle_average(state: FlashState, obs: Tensor) -> UnitActor:
     project(settled)
     set_momentum(settled, 1.0)
     settled(obs, batch_stats=True)
-    set_momentum(settled, BATCH_NORM_MOMENTUM)
     return settled
