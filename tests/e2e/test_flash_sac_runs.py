@@ -26,6 +26,7 @@ TINY = (
     "algo.learning_starts=8",
     "algo.actor_hidden_dim=16",
     "algo.critic_hidden_dim=16",
+    "algo.actor_starts=10",
     "algo.max_iterations=60",
     "algo.save_interval=20",
     "training.no_play=true",

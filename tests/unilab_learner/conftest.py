@@ -46,7 +46,13 @@ COMMON = (
 )
 TINY = {
     "sac": (*COMMON, "algo.actor_hidden_dim=[8]", "algo.critic_hidden_dim=[8]"),
-    "flashsac": (*COMMON, "algo.actor_hidden_dim=8", "algo.critic_hidden_dim=8"),
+    "flashsac": (
+        *COMMON,
+        "algo.actor_hidden_dim=8",
+        "algo.critic_hidden_dim=8",
+        "algo.actor_starts=0",
+        "algo.n_step=1",
+    ),
 }
 
 

@@ -41,6 +41,9 @@ class FlashSacConfig(OffPolicyConfig):
     """Largest discounted return that normalised rewards may add up to."""
     temp_target_sigma: float
     """Standard deviation, of actions in [-1, 1], whose entropy the temperature aims for."""
+    actor_starts: int = 0
+    """Updates of the critics before the first one of the actor: fresh critics are random functions,
+    and an actor that follows them saturates its actions before they mean anything."""
     policy_before_critic: bool = True
     """Order of the two steps inside an update."""
 
@@ -53,6 +56,7 @@ class FlashSacConfig(OffPolicyConfig):
         require(self.num_atoms >= 2, "num_atoms", self.num_atoms, "an integer >= 2")
         # One row has no spread: a batch normalisation would answer zeros.
         require(self.batch_size >= 2, "batch_size", self.batch_size, "an integer >= 2")
+        require(self.actor_starts >= 0, "actor_starts", self.actor_starts, "an integer >= 0")
         got = self.bn_momentum
         require(0.0 < got <= 1.0, "bn_momentum", got, "a number in (0, 1]")
         for name in ("noise_zeta_mu", "normalized_g_max", "temp_target_sigma"):

@@ -196,7 +196,8 @@ def update(state: FlashState, batch: FlashBatch, cfg: FlashSacConfig) -> dict[st
         (state.alpha_optimizer, cfg.alpha_lr),
     ):
         optimizer.lr = decayed(lr, state.num_updates, cfg)
-    actor_is_due = state.num_updates % cfg.policy_frequency == 0
+    since = state.num_updates - cfg.actor_starts
+    actor_is_due = since >= 0 and since % cfg.policy_frequency == 0
     if actor_is_due and cfg.policy_before_critic:
         state.actor_metrics = update_actor(state, batch, cfg)
     loss = update_critics(state, batch, cfg)

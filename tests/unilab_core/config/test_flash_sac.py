@@ -53,6 +53,15 @@ def test_the_gym_preset_is_the_one_of_published_cpu_simulators():
     assert (algo.actor_hidden_dim, algo.critic_hidden_dim) == (128, 256)
 
 
+@pytest.mark.parametrize("task", ["gym:Pendulum-v1", "gym:HalfCheetah-v4"])
+def test_small_tasks_keep_their_settings_on_every_machine(task):
+    cpu, gpu = (
+        compose("flashsac", task, overrides=[f"hardware.profile={name}"], environ=CPU).algo
+        for name in ("cpu", "gpu")
+    )
+    assert cpu == gpu
+
+
 def test_a_curriculum_restarts_the_replay_just_after_its_step():
     config = compose("flashsac", GO2, environ=CPU)
     after_steps = config.env.curriculum["tracking"].params["after_steps"]

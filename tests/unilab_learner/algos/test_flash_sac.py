@@ -16,7 +16,8 @@ SMALL = {
     "batch_size": 32, "actor_hidden_dim": 8, "critic_hidden_dim": 8, "num_blocks": 2,
     "block_expansion": 2, "num_atoms": 11, "v_min": -5.0, "v_max": 5.0, "tau": 0.1,
     "actor_lr": 1e-2, "critic_lr": 1e-2, "alpha_lr": 1e-2, "lr_end": 0.0, "alpha_init": 0.1,
-    "policy_ema": 0.0,
+    "policy_ema": 0.0, "actor_starts": 0, "n_step": 1, "temp_target_sigma": 0.15,
+    "bn_momentum": 0.01,
 }  # fmt: skip
 
 
@@ -235,6 +236,18 @@ def test_actor_and_temperature_move_every_policy_frequency_updates_only():
             )
         )
     assert moved == [(k % 3 == 0,) * 2 for k in range(6)]
+
+
+def test_the_actor_starts_after_the_critics_have_had_their_updates():
+    cfg = make_config(actor_starts=3, policy_frequency=2)
+    state = make_state(cfg)
+    moved = []
+    for seed in range(7):
+        before = state.actor_optimizer.flat.clone()
+        metrics = flash_sac.update(state, make_batch(seed=seed), cfg)
+        moved.append(not torch.equal(before, state.actor_optimizer.flat))
+        assert ("Loss/actor" in metrics) == (seed >= 3)
+    assert moved == [False, False, False, True, False, True, False]
 
 
 @ORDERS
