@@ -23,8 +23,9 @@ from unilab_ipc.inference_slot import LearnerPort
 
 H2D, FORWARD, D2H = "h2d", "forward", "d2h"
 
-PolicyFn = Callable[[Tensor], Tensor]
-"""obs[E, O] -> actions[E, A], both on the learner's device."""
+PolicyFn = Callable[[Tensor, Tensor], Tensor]
+"""obs[E, O], ended[E] (1 where the last step ended an episode) -> actions[E, A], all on the
+learner's device."""
 
 
 class InferenceServer:
@@ -59,8 +60,9 @@ class InferenceServer:
         start_ns = time.monotonic_ns()
         np.copyto(self._staging_rows, self._port.obs)
         obs = self._staging.to(self._device, non_blocking=True)
+        ended = torch.from_numpy(self._port.done.copy()).to(self._device)
         copied_ns = time.monotonic_ns()
-        actions = self.policy(obs)
+        actions = self.policy(obs, ended)
         self._synchronize()
         computed_ns = time.monotonic_ns()
         np.copyto(self._port.actions, actions.cpu().numpy())

@@ -29,8 +29,8 @@ from unilab_ipc.heartbeat import STOP_NOW, STOP_SAVE, RoleBeat
 from unilab_ipc.metric_queue import RingReader
 from unilab_ipc.waiting import Waiter
 from unilab_learner.inference_server import InferenceServer
+from unilab_learner.learner import OffPolicyLearner
 from unilab_learner.replay.ingress_drain import IngressDrain
-from unilab_learner.sac_learner import SacLearner
 from unilab_learner.saver import Progress, Saver
 from unilab_learner.step_trace import ReplayTrace, StepTrace
 
@@ -45,7 +45,7 @@ class LoopParts:
     """What the loop connects; it owns none of them."""
 
     config: Config
-    learner: SacLearner
+    learner: OffPolicyLearner[Any]
     server: InferenceServer
     ingress: IngressDrain
     ingress_gauges: Callable[[], Mapping[str, float]]

@@ -10,19 +10,18 @@ Legend: U updates per iteration, B batch rows, E environments, O/C observations,
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from unilab_core.config.algo import SacConfig
-from unilab_core.config.errors import ConfigError
 from unilab_core.contracts import EnvSpec
 from unilab_core.nets.normalizer import ObsNormalizer
 from unilab_core.nets.squashed_gaussian import SquashedGaussianActor
 from unilab_learner.algos import sac
-from unilab_learner.replay.buffer import ReplayBuffer, ReplayRows
-from unilab_learner.replay.mirror import Mirror
+from unilab_learner.replay.buffer import ReplayBuffer, ReplayRows, StoredTick
+from unilab_learner.replay.mirror import Mirror, mirror_of
 
 SAMPLER_SEED_OFFSET = 7919
 """Keeps the replay's random stream apart from the policy's, which starts at the bare seed."""
@@ -45,13 +44,7 @@ class SacLearner:
             action_high=action_bound(spec.action_high, 1.0, spec.action_width),
             device=device,
         )
-        self._mirror: Mirror | None = None
-        if cfg.symmetry_augmentation:
-            if spec.symmetry is None:
-                raise ConfigError(
-                    f"algo.symmetry_augmentation: {spec.task} has no known mirror image; use false"
-                )
-            self._mirror = Mirror(spec.symmetry, device)
+        self._mirror: Mirror | None = mirror_of(spec, device) if cfg.symmetry_augmentation else None
         self.obs_normalizer: ObsNormalizer | None = None
         self.critic_obs_normalizer: ObsNormalizer | None = None
         if cfg.obs_normalization:
@@ -87,26 +80,25 @@ class SacLearner:
         actor = self.state.average_actor if self.cfg.policy_ema > 0.0 else self.state.actor
         return actor, self.obs_normalizer
 
-    def act(self, obs: Tensor) -> Tensor:
-        """Exploring actions[E, A] for obs[E, O]."""
+    def act(self, obs: Tensor, ended: Tensor) -> Tensor:
+        """Exploring actions[E, A] for obs[E, O]; every step draws its own noise."""
+        del ended
         if self.obs_normalizer is not None:
             obs = self.obs_normalizer(obs)
         return self.state.actor.sample(obs, self.state.generator)[0]
 
-    def act_randomly(self, obs: Tensor) -> Tensor:
+    def act_randomly(self, obs: Tensor, ended: Tensor) -> Tensor:
         """Actions[E, A] uniform over the action space: the warm-up."""
-        actor = self.state.actor
-        shape = (obs.shape[0], actor.spec.action_width)
-        unit = torch.rand(shape, generator=self.state.generator, device=self.device)
-        return (2.0 * unit - 1.0) * actor.scale + actor.bias
+        del ended
+        return random_actions(self.state.actor, obs.shape[0], self.state.generator)
 
-    def observe(self, obs: Tensor, critic_obs: Tensor) -> None:
-        """Feed the normalisers one stored tick, obs[E, O] and critic_obs[E, C]."""
+    def observe(self, tick: StoredTick) -> None:
+        """Feed the normalisers one stored tick."""
         if self.replay.ticks_written == self.cfg.replay_restart_tick:
             self.replay.forget()
         if self.obs_normalizer is not None and self.critic_obs_normalizer is not None:
-            self.obs_normalizer.update(obs)
-            self.critic_obs_normalizer.update(critic_obs)
+            self.obs_normalizer.update(tick.obs)
+            self.critic_obs_normalizer.update(tick.critic_obs)
 
     def gather(self) -> None:
         """Draw the rows of the next iteration."""
@@ -180,3 +172,19 @@ class SacLearner:
 def action_bound(bound: tuple[float, ...] | None, default: float, width: int) -> tuple[float, ...]:
     """The bound of the action space, or the unit box where the environment has none."""
     return (default,) * width if bound is None else bound
+
+
+class BoundedActor(Protocol):
+    """What random actions need of an actor."""
+
+    scale: Tensor
+    """[A] half the width of the action space"""
+    bias: Tensor
+    """[A] its middle"""
+
+
+def random_actions(actor: BoundedActor, num_rows: int, generator: torch.Generator) -> Tensor:
+    """Actions[B, A] uniform over the action space."""
+    shape, device = (num_rows, actor.scale.shape[0]), actor.scale.device
+    unit = torch.rand(shape, generator=generator, device=device)
+    return (2.0 * unit - 1.0) * actor.scale + actor.bias

@@ -11,7 +11,7 @@ should wait for.
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from unilab_core.contracts import EnvSpec
 from unilab_core.run.child import ChildContext
@@ -24,7 +24,7 @@ from unilab_ipc.doorbell import Doorbell
 from unilab_ipc.inference_slot import InferenceSlot
 from unilab_ipc.metric_queue import RingReader
 from unilab_ipc.peers import Peer
-from unilab_learner.learner import Learner
+from unilab_learner.learner import Learner, OffPolicyLearner
 from unilab_learner.saver import Progress, Saver
 from unilab_learner.session_result import inference_sections
 from unilab_learner.step_trace import ReplayTrace, StepTrace
@@ -108,10 +108,9 @@ def _wire_off_policy(parts: SessionParts) -> Wired:
     from unilab_learner.inference_server import InferenceServer
     from unilab_learner.off_policy_loop import LoopParts, OffPolicyLoop
     from unilab_learner.replay.ingress_drain import IngressDrain
-    from unilab_learner.sac_learner import SacLearner
 
-    ctx, learner, spec = parts.ctx, parts.learner, parts.spec
-    assert isinstance(learner, SacLearner)
+    ctx, spec = parts.ctx, parts.spec
+    learner = cast("OffPolicyLearner[Any]", parts.learner)  # learner_class made it for this config
     training = ctx.config.training
     slot_segment = open_slot(parts.job, spec, ctx.rank)
     ingress_segment = open_ingress(parts.job, spec, training.replay_ingress_depth, ctx.rank)

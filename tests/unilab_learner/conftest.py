@@ -20,23 +20,21 @@ from unilab_ipc.replay_ingress import ReplayIngress
 from unilab_ipc.segments import INFERENCE_SLOT, METRIC_QUEUE, REPLAY_INGRESS
 from unilab_ipc.waiting import Waiter
 from unilab_learner.inference_server import InferenceServer
+from unilab_learner.learner import learner_class
 from unilab_learner.off_policy_loop import LoopParts, OffPolicyLoop
 from unilab_learner.replay.ingress_drain import IngressDrain
-from unilab_learner.sac_learner import SacLearner
 from unilab_learner.saver import Progress, Saver
 
 # Tiny products: a second thread only adds waiting, above all on a busy machine.
 torch.set_num_threads(1)
 
 E, O, C, A = 4, 3, 5, 2  # noqa: E741 - the legend's letters
-TINY = (
+COMMON = (
     f"algo.num_envs={E}",
     "algo.batch_size=8",
     "algo.updates_per_step=2",
     "algo.replay_buffer_n=16",
     "algo.learning_starts=3",
-    "algo.actor_hidden_dim=[8]",
-    "algo.critic_hidden_dim=[8]",
     "algo.num_atoms=11",
     "algo.symmetry_augmentation=false",  # the tiny spec has no mirror image
     "algo.v_min=-2",
@@ -46,6 +44,16 @@ TINY = (
     "training.device=cpu",
     "training.logger=none",
 )
+TINY = {
+    "sac": (*COMMON, "algo.actor_hidden_dim=[8]", "algo.critic_hidden_dim=[8]"),
+    "flashsac": (
+        *COMMON,
+        "algo.actor_hidden_dim=8",
+        "algo.critic_hidden_dim=8",
+        "algo.actor_starts=0",
+        "algo.n_step=1",
+    ),
+}
 
 
 def tiny_spec():
@@ -176,11 +184,11 @@ class TinyRun:
 
 @pytest.fixture
 def tiny_run(tmp_path):
-    """`make(overrides, resume_from=path)` -> TinyRun, not started."""
+    """`make(overrides, resume_from=path, algo=name)` -> TinyRun, not started."""
     runs = []
 
-    def make(*overrides, resume_from=None, folder="run"):
-        run = _make(tmp_path / folder, overrides, resume_from)
+    def make(*overrides, resume_from=None, folder="run", algo="sac"):
+        run = _make(tmp_path / folder, algo, overrides, resume_from)
         runs.append(run)
         return run
 
@@ -195,9 +203,9 @@ def tiny_run(tmp_path):
             bell.close()
 
 
-def _make(folder, overrides, resume_from):
+def _make(folder, algo, overrides, resume_from):
     config = compose(
-        "sac", "go2_joystick_flat", "mujoco", [*TINY, *overrides], environ={"PATH": ""}
+        algo, "go2_joystick_flat", "mujoco", [*TINY[algo], *overrides], environ={"PATH": ""}
     )
     spec = tiny_spec()
     (folder / "checkpoints").mkdir(parents=True)
@@ -208,7 +216,7 @@ def _make(folder, overrides, resume_from):
         local_segment(REPLAY_INGRESS, {"E": E, "O": O, "C": C, "A": A, "D": depth})
     )
     rings = [local_segment(METRIC_QUEUE, ring_dims(1 << 18)) for _ in range(2)]
-    learner = SacLearner(config.algo, spec, torch.device("cpu"), use_amp=False)
+    learner = learner_class(config)(config.algo, spec, torch.device("cpu"), use_amp=False)
     seconds = iter(np.arange(0.0, 1e6, 0.25))
     saver = Saver(
         config=config,
@@ -219,7 +227,7 @@ def _make(folder, overrides, resume_from):
     )
     progress = Progress() if resume_from is None else saver.resume(resume_from, -1)
     info = RunInfo(
-        job="j", algo="sac", task=spec.task, sim=spec.sim, run_dir=str(folder), device="cpu",
+        job="j", algo=algo, task=spec.task, sim=spec.sim, run_dir=str(folder), device="cpu",
         num_gpus=0, max_iterations=config.algo.max_iterations, num_envs=E, batch_per_rank=8,
     )  # fmt: skip
     stop_level = [0]

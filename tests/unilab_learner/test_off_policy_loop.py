@@ -243,7 +243,7 @@ def test_a_nan_in_the_replay_stops_the_job_before_it_reaches_weights_or_disk(tin
 def test_a_non_finite_action_names_its_environment(tiny_run):
     run = tiny_run("algo.max_iterations=1000")
 
-    def broken(obs):
+    def broken(obs, ended):
         actions = torch.zeros(E, 2)
         if run.parts.server.num_served >= 7:
             actions[2, 1] = float("inf")

@@ -2,7 +2,8 @@
 
 errors.py      ConfigError and the "nearest name" wording
 strict.py      plain dict -> dataclass, with a one-line error that names key, got and expected
-algo.py        the `algo` section: what every algorithm has, and SacConfig
+algo.py        the `algo` section: what every algorithm has, what off-policy ones have, SAC
+flash_sac.py   the `algo` section of FlashSAC
 on_policy.py   the `algo` section of PPO and APPO
 on_policy_preset.py  what their presets change beyond the keys
 algo_registry.py     which class holds which algorithm's section

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import unilab_core
-from unilab_core.config.algo import ALGO_NAMES, NOT_YET_ALGOS
+from unilab_core.config.algo import ALGO_NAMES
 from unilab_core.config.algo_registry import ALGO_CONFIGS
 from unilab_core.config.config import Config, config_from_dict
 from unilab_core.config.errors import ConfigError, unknown_name
@@ -118,9 +118,6 @@ def _check_names(folder: Path, algo: str, task: str, sim: str) -> None:
     """Unknown names name the nearest; declared ones that are not there yet say so."""
     if algo not in ALGO_NAMES:
         raise unknown_name("algorithm", algo, ALGO_NAMES)
-    if algo in NOT_YET_ALGOS or algo not in ALGO_CONFIGS:
-        trainable = ", ".join(ALGO_CONFIGS)
-        raise ConfigError(f"--algo {algo}: not part of this version yet; it trains {trainable}")
     if is_gym_task(task):
         gym_id(task)
         if not (folder / algo / "task" / GYM_FOLDER / "base.yaml").is_file():

@@ -47,7 +47,8 @@ class TorchThreadsConfig:
     learner_num_interop_threads: int = 1
     """torch's inter-operator pool; one, because there is one stream of work."""
     set_env_vars: bool = True
-    """Set OMP_NUM_THREADS and the like for the children, OMP_WAIT_POLICY=PASSIVE included."""
+    """Set OMP_NUM_THREADS and the like for the children, OMP_WAIT_POLICY=PASSIVE included, and keep
+    the learner's freed memory in the process (MALLOC_TRIM_THRESHOLD_)."""
 
     def __post_init__(self) -> None:
         """Limits."""

@@ -42,7 +42,7 @@ def run_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--algo", metavar="NAME", help="algorithm: ppo, appo or sac")
+    parser.add_argument("--algo", metavar="NAME", help="algorithm: ppo, appo, sac or flashsac")
     parser.add_argument(
         "--task", metavar="NAME", help="task, for example go2_joystick_flat or gym:Pendulum-v1"
     )

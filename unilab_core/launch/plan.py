@@ -17,6 +17,13 @@ THREAD_VARIABLES = (
     "NUMEXPR_NUM_THREADS",
 )
 
+HEAP_VARIABLES = {
+    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(256 << 20),
+}
+"""glibc gives memory of a few hundred KiB back to the kernel at once and faults it in again: some
+500 page faults, a tenth of the time, in each update on a CPU."""
+
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class ProcessSpec:
@@ -49,16 +56,18 @@ def plan(
             role=role,
             rank=0,
             argv=(python, "-m", f"unilab_{role}", "--job", job, "--rank", "0", *flags),
-            environ=_environ(config, per_role[role]),
+            environ=_environ(config, role, per_role[role]),
         )
         for role in ROLES
     )
 
 
-def _environ(config: Config, threads: int | None) -> dict[str, str]:
+def _environ(config: Config, role: str, threads: int | None) -> dict[str, str]:
     environ = {"PYTHONUNBUFFERED": "1"}
     if threads is not None and config.training.torch_threads.set_env_vars:
         environ.update(dict.fromkeys(THREAD_VARIABLES, str(threads)))
         # Threads that spin while they wait would take the core from the other process.
         environ["OMP_WAIT_POLICY"] = "PASSIVE"
+    if role == "learner" and config.training.torch_threads.set_env_vars:
+        environ.update(HEAP_VARIABLES)
     return environ

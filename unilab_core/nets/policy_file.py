@@ -5,10 +5,11 @@ the file and needs no configuration. Content:
 
     format      "unilab-policy"
     version     1
-    kind        "squashed_gaussian" (SAC) or "gaussian" (PPO, APPO); absent means the former
-    actor       ActorSpec or GaussianSpec as a dict
+    kind        "squashed_gaussian" (SAC), "unit_norm" (FlashSAC) or "gaussian" (PPO, APPO); absent
+                means the first
+    actor       ActorSpec, UnitActorSpec or GaussianSpec as a dict
     weights     state dict of the actor (float32, CPU)
-    normalizer  state dict of the observation normaliser, or None (a "gaussian" has its own)
+    normalizer  state dict of the observation normaliser, or None (the others have their own)
     contract    task, sim, algo, obs_width, action_width, obs_terms, env (config), iteration, ...
 """
 
@@ -24,6 +25,7 @@ from unilab_core.nets.gaussian import GaussianPolicy, GaussianSpec
 from unilab_core.nets.normalizer import ObsNormalizer
 from unilab_core.nets.squashed_gaussian import ActorSpec, SquashedGaussianActor
 from unilab_core.nets.torch_file import DamagedFileError, read_torch_file, write_torch_file
+from unilab_core.nets.unit_networks import UnitActor, UnitActorSpec
 
 FORMAT = "unilab-policy"
 VERSION = 1
@@ -32,8 +34,12 @@ CONTRACT_KEYS = frozenset(
 )
 
 
-Actor = SquashedGaussianActor | GaussianPolicy
-SQUASHED, GAUSSIAN = "squashed_gaussian", "gaussian"
+Actor = SquashedGaussianActor | UnitActor | GaussianPolicy
+KINDS: dict[str, type] = {
+    "squashed_gaussian": SquashedGaussianActor,
+    "unit_norm": UnitActor,
+    "gaussian": GaussianPolicy,
+}
 
 
 class PolicyFileError(ValueError):
@@ -89,7 +95,7 @@ def save_policy(
     content = {
         "format": FORMAT,
         "version": VERSION,
-        "kind": GAUSSIAN if isinstance(actor, GaussianPolicy) else SQUASHED,
+        "kind": next(kind for kind, cls in KINDS.items() if isinstance(actor, cls)),
         "actor": actor.spec.to_dict(),
         "weights": _on_cpu(actor.state_dict()),
         "normalizer": None if normalizer is None else _on_cpu(normalizer.state_dict()),
@@ -122,10 +128,12 @@ def load_policy(path: Path) -> Policy:
 
 def build_actor(content: Mapping[str, Any]) -> Actor:
     """An actor without its weights, as the content of a policy file describes it."""
-    kind = content.get("kind", SQUASHED)
-    if kind == SQUASHED:
+    kind = content.get("kind", "squashed_gaussian")
+    if kind == "squashed_gaussian":
         return SquashedGaussianActor(ActorSpec.from_dict(content["actor"]))
-    if kind == GAUSSIAN:
+    if kind == "unit_norm":
+        return UnitActor(UnitActorSpec.from_dict(content["actor"]))
+    if kind == "gaussian":
         return GaussianPolicy(GaussianSpec.from_dict(content["actor"]))
     raise PolicyFileError(f"unknown kind of policy {kind!r}")
 

@@ -89,6 +89,9 @@ def _restore(
     if "ppo" in learner:
         actor.load_state_dict(gaussian_weights(learner["ppo"]["actor_state_dict"]))
         return actor, None
+    if "flash_sac" in learner:
+        actor.load_state_dict(learner["policy"])
+        return actor, None
     actor.load_state_dict(learner["sac"]["actor"])
     if learner["normalizers"][0] is None:
         return actor, None

@@ -19,6 +19,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+AGE_WEIGHT_FLOOR = 0.1
+"""No row is drawn less often than this, relative to the most wanted ones."""
+
 
 @dataclass(kw_only=True, slots=True)
 class ReplayRows:
@@ -38,6 +41,20 @@ class ReplayRows:
     """[B, C]"""
     next_obs: Tensor
     """[B, O]"""
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class StoredTick:
+    """What was just written, on the device of the buffer; not to be kept."""
+
+    obs: Tensor
+    """[E, O]"""
+    critic_obs: Tensor
+    """[E, C]"""
+    reward: Tensor
+    """[E]"""
+    done: Tensor
+    """[E] 1.0 where the episode ended, for whatever reason"""
 
 
 class ReplayBuffer:
@@ -109,12 +126,8 @@ class ReplayBuffer:
         truncated: np.ndarray,
         next_obs: np.ndarray,
         next_critic_obs: np.ndarray,
-    ) -> tuple[Tensor, Tensor]:
-        """Store one tick; arrays [E, width] or [E], copied before returning.
-
-        Returns:
-            The stored obs[E, O] and critic_obs[E, C] on the device of the buffer, not to be kept.
-        """
+    ) -> StoredTick:
+        """Store one tick; arrays [E, width] or [E], copied before returning."""
         cell = self._rows[self.ticks_written % self.num_ticks]
         target = cell if self._staging is None else self._staging
         values = (critic_obs, action, obs, reward, terminated, truncated, next_critic_obs, next_obs)
@@ -125,7 +138,15 @@ class ReplayBuffer:
             # Blocking on purpose: the staging row is reused by the next tick.
             cell.copy_(self._staging)
         self.ticks_written += 1
-        return cell[:, self._columns[2]], cell[:, self._columns[0]]
+        critic_obs_part, _, obs_part, reward_part, ended, cut, *_ = (
+            cell[:, columns] for columns in self._columns
+        )
+        return StoredTick(
+            obs=obs_part,
+            critic_obs=critic_obs_part,
+            reward=reward_part.squeeze(-1),
+            done=(ended + cut).squeeze(-1),
+        )
 
     def sample(self, batch_size: int, generator: torch.Generator) -> ReplayRows:
         """Draw rows with replacement from the stored starts (ages weighted by `age_decay`)."""
@@ -187,17 +208,31 @@ class ReplayBuffer:
         return reward, discount, last
 
     def _draw_ticks(self, num_starts: int, batch_size: int, generator: torch.Generator) -> Tensor:
-        """Offsets from the oldest start, uniform or with a density linear in age.
-
-        With decay d > 0 the newest start is drawn (1 + d) / (1 - d) times as often as the oldest.
-        The inverse of the cumulative density c(x) = (1 - d) x + d x^2 on [0, 1] is closed form.
-        """
+        """Offsets from the oldest start, uniform or by age (see `draw_ages`)."""
         if self._age_decay == 0.0:
             return torch.randint(
                 num_starts, (batch_size,), generator=generator, device=generator.device
             )
-        d = self._age_decay
         u = torch.rand(batch_size, generator=generator, device=generator.device)
-        root = torch.sqrt((1.0 - d) ** 2 + 4.0 * d * u)
-        x = 2.0 * u / ((1.0 - d) + root).clamp(min=1e-9)
-        return (x * num_starts).long().clamp(max=num_starts - 1)
+        newness = 1.0 - draw_ages(u, self._age_decay)
+        return (newness * num_starts).long().clamp(max=num_starts - 1)
+
+
+def draw_ages(u: Tensor, decay: float) -> Tensor:
+    """Ages in [0, 1] (0 the newest, 1 the oldest) from uniform u[B], by the inverse distribution.
+
+        weight(age) = max(1 - decay age, FLOOR)       decay > 0; below 0 the ages are turned round
+
+    The cumulative weight is a parabola up to the knee (1 - FLOOR) / decay and a line after it, so
+    its inverse is closed form.
+    """
+    d = abs(decay)
+    knee = min(1.0, (1.0 - AGE_WEIGHT_FLOOR) / d)
+    mass_to_knee = knee - 0.5 * d * knee**2
+    mass = u * (mass_to_knee + AGE_WEIGHT_FLOOR * (1.0 - knee))
+    # Of the two solutions of age - d age^2 / 2 = mass the smaller, written without cancellation.
+    root = (1.0 - 2.0 * d * mass).clamp(min=0.0).sqrt()
+    before = 2.0 * mass / (1.0 + root)
+    after = knee + (mass - mass_to_knee) / AGE_WEIGHT_FLOOR
+    age = torch.where(mass <= mass_to_knee, before, after)
+    return age if decay > 0.0 else 1.0 - age

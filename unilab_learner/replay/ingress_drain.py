@@ -6,11 +6,9 @@ SYNC POINT pairs (the other ends are in the collector):
 
 from collections.abc import Callable
 
-from torch import Tensor
-
 from unilab_ipc.replay_ingress import TransitionSlot
 from unilab_ipc.slot_ring import SlotConsumer
-from unilab_learner.replay.buffer import ReplayBuffer
+from unilab_learner.replay.buffer import ReplayBuffer, StoredTick
 
 
 class IngressDrain:
@@ -20,14 +18,14 @@ class IngressDrain:
         self,
         consumer: SlotConsumer[TransitionSlot],
         replay: ReplayBuffer,
-        on_tick: Callable[[Tensor, Tensor], None],
+        on_tick: Callable[[StoredTick], None],
     ) -> None:
         """Take over the consumer.
 
         Args:
             consumer: the learner's end of the ring.
             replay: where the rows go.
-            on_tick: called with obs[E, O] and critic_obs[E, C] of each stored tick.
+            on_tick: called with each stored tick.
         """
         self._consumer = consumer
         self._replay = replay
@@ -41,7 +39,7 @@ class IngressDrain:
             if slot is None:
                 return ticks
             self._on_tick(
-                *self._replay.append(
+                self._replay.append(
                     obs=slot.obs,
                     critic_obs=slot.critic_obs,
                     action=slot.action,

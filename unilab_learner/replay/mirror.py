@@ -7,7 +7,8 @@ together, the reward stays.
 import torch
 from torch import Tensor
 
-from unilab_core.contracts import MirrorMap, Symmetry
+from unilab_core.config.errors import ConfigError
+from unilab_core.contracts import EnvSpec, MirrorMap, Symmetry
 from unilab_learner.replay.buffer import ReplayRows
 
 
@@ -32,6 +33,15 @@ class Mirror:
             # Indexing copies, so that the assignment does not read what it has just written.
             part[1::2] = part[1::2][:, index] * sign
         return rows
+
+
+def mirror_of(spec: EnvSpec, device: torch.device) -> Mirror:
+    """The mirror of a task; a ConfigError where it has none."""
+    if spec.symmetry is None:
+        raise ConfigError(
+            f"algo.symmetry_augmentation: {spec.task} has no known mirror image; use false"
+        )
+    return Mirror(spec.symmetry, device)
 
 
 def _on(image: MirrorMap, device: torch.device) -> tuple[Tensor, Tensor]:

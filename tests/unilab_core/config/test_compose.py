@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from unilab_core.config.algo import ALGO_NAMES
 from unilab_core.config.compose import compose, conf_dir, task_names
 from unilab_core.config.config import config_from_dict
 from unilab_core.config.errors import ConfigError
@@ -118,7 +119,6 @@ def test_a_mistake_is_one_line_that_names_key_got_and_expected(conf, override, m
     ("names", "message"),
     [
         ({"algo": "sax"}, "unknown algorithm 'sax'; nearest: sac"),
-        ({"algo": "flashsac"}, "--algo flashsac: not part of this version yet"),
         ({"task": "wlak"}, "unknown task 'wlak'; nearest: walk"),
         ({"task": "../walk"}, "unknown task '../walk'; nearest: walk"),
         ({"sim": "mujco"}, "unknown physics backend 'mujco'; nearest: mujoco"),
@@ -132,7 +132,7 @@ def test_a_name_that_is_not_there_names_the_nearest_or_says_why(conf, names, mes
 
 
 def test_every_shipped_task_composes_for_both_profiles():
-    tasks = [(algo, task) for algo in ("sac",) for task in task_names(conf_dir(), algo)]
+    tasks = [(algo, task) for algo in ALGO_NAMES for task in task_names(conf_dir(), algo)]
     for algo, task in tasks:
         for profile in ("cpu", "gpu"):
             config = compose(algo, task, overrides=[f"hardware.profile={profile}"], environ=NO_GPU)

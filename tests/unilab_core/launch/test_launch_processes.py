@@ -275,7 +275,6 @@ def test_resume_continues_with_the_settings_of_the_earlier_run(launch):
     [
         (["--task", "go2_joystik_flat"], 2, "nearest: go2_joystick_flat"),
         (["--algo", "sax"], 2, "nearest: sac"),
-        (["--algo", "flashsac"], 2, "not part of this version"),
         (["algo.num_env=3"], 2, "nearest: algo.num_envs"),
         (["algo.num_envs=many"], 2, "algo.num_envs: got 'many' (str), expected int"),
         (["training.logger=wandb"], 2, "training.logger=wandb: "),

@@ -14,6 +14,8 @@ def test_collector_then_learner_each_with_its_threads(config):
     assert collector.environ["OMP_NUM_THREADS"] == "1"
     assert learner.environ["OMP_NUM_THREADS"] == "2"
     assert learner.environ["OMP_WAIT_POLICY"] == "PASSIVE"
+    assert learner.environ["MALLOC_TRIM_THRESHOLD_"] == str(256 << 20)
+    assert "MALLOC_TRIM_THRESHOLD_" not in collector.environ
 
 
 def test_children_understand_the_arguments_of_the_plan(config):

@@ -1,10 +1,12 @@
 """Replay ring: exact rows, n-step sums cut at ends, nothing mixed across the wrap."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
 
-from unilab_learner.replay.buffer import ReplayBuffer
+from unilab_learner.replay.buffer import ReplayBuffer, draw_ages
 
 GAMMA = 0.5
 
@@ -59,6 +61,26 @@ def test_rows_come_back_as_they_were_written():
     assert rows.next_obs[:, 0].tolist() == [10, 21, 30]
     assert rows.next_critic_obs[:, 2].tolist() == [10, 21, 30]
     assert rows.discount.tolist() == [GAMMA, 0.0, GAMMA]
+
+
+def test_appending_tells_what_was_stored():
+    buffer = make_buffer()
+    add_tick(buffer, 0)
+    ids = np.arange(2, dtype=np.float32)
+    stored = buffer.append(
+        obs=np.ones((2, 2), np.float32),
+        critic_obs=np.full((2, 3), 2, np.float32),
+        action=np.zeros((2, 1), np.float32),
+        reward=ids + 5,
+        terminated=np.array([1, 0], np.uint8),
+        truncated=np.array([0, 1], np.uint8),
+        next_obs=np.zeros((2, 2), np.float32),
+        next_critic_obs=np.zeros((2, 3), np.float32),
+    )
+    assert stored.obs.tolist() == [[1, 1], [1, 1]]
+    assert stored.critic_obs.tolist() == [[2, 2, 2], [2, 2, 2]]
+    assert stored.reward.tolist() == [5, 6]
+    assert stored.done.tolist() == [1, 1]
 
 
 def test_a_time_limit_keeps_the_bootstrap_and_a_fall_does_not():
@@ -122,16 +144,44 @@ def test_sampling_is_uniform_over_ticks_and_environments():
     assert counts.tolist() == pytest.approx([10_000] * 8, rel=0.05)
 
 
+def share_by_age(decay, bins):
+    """Closed form: the integral of max(1 - |decay| age, .1) over each bin, over its total."""
+    d = abs(decay)
+    knee = min(1.0, 0.9 / d)
+
+    def mass(age):
+        inside = min(age, knee)
+        return inside - d * inside**2 / 2 + 0.1 * max(age - knee, 0.0)
+
+    edges = [mass(k / bins) for k in range(bins + 1)]
+    shares = [(b - a) / edges[-1] for a, b in itertools.pairwise(edges)]
+    return shares if decay > 0 else shares[::-1]
+
+
+@pytest.mark.parametrize("decay", [0.6, -0.6, 1.0, 3.0, -3.0])
+def test_ages_follow_the_closed_form(decay):
+    u = torch.rand(400_000, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    counts = torch.histc(draw_ages(u, decay), bins=20, min=0.0, max=1.0) / 400_000
+    assert counts.tolist() == pytest.approx(share_by_age(decay, 20), abs=3e-3)
+
+
 @pytest.mark.parametrize("decay", [0.6, -0.6, 1.0])
-def test_age_bias_follows_the_linear_density(decay):
+def test_age_bias_reaches_the_ticks(decay):
     buffer = make_buffer(num_ticks=4, num_envs=1, age_decay=decay)
-    for tick in range(4):
+    for tick in range(6):
         add_tick(buffer, tick)
     rows = buffer.sample(100_000, torch.Generator().manual_seed(2))
-    counts = torch.bincount((rows.obs[:, 0] // 10).long(), minlength=4) / 100_000
-    edges = torch.linspace(0, 1, 5)
-    cumulative = (1 - decay) * edges + decay * edges.square()
-    assert counts.tolist() == pytest.approx(cumulative.diff().tolist(), abs=0.01)
+    counts = torch.bincount((rows.obs[:, 0] // 10).long(), minlength=6)[2:] / 100_000
+    newest_first = counts.flip(0).tolist()
+    assert newest_first == pytest.approx(share_by_age(decay, 4), abs=0.01)
+
+
+def test_no_age_is_drawn_outside_the_buffer_at_the_ends_of_the_generator():
+    u = torch.tensor([0.0, 1.0 - 2**-24])
+    for decay in (1e-6, 0.5, 1.0, 50.0, -0.5, -50.0):
+        ages = draw_ages(u, decay)
+        assert ages.min() >= 0.0
+        assert ages.max() <= 1.0 + 1e-6
 
 
 def test_a_buffer_shorter_than_the_n_step_sum_is_refused():
