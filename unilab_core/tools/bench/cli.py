@@ -63,6 +63,13 @@ def _parser() -> argparse.ArgumentParser:
     timeline = _add(names, "timeline", _timeline, "a Perfetto timeline beside the logged scalars")
     timeline.add_argument("source", type=Path, metavar="RUN_DIR|FILE")
 
+    train = _add(names, "train", _train, "PPO or APPO against physics and products alone")
+    train.add_argument("--algo", choices=["ppo", "appo"], required=True)
+    train.add_argument("--task", default="go2_joystick_flat")
+    train.add_argument("--blocks", type=int, default=3)
+    train.add_argument("--block-s", type=float, default=15.0)
+    train.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
+
     cost = _add(names, "timeline-cost", _timeline_cost, "training with the timeline and without")
     cost.add_argument("--algo", default="sac")
     cost.add_argument("--task", default="go2_joystick_flat")
@@ -137,6 +144,18 @@ def _timeline(args: argparse.Namespace) -> BenchReport:
     from unilab_core.tools.bench import timeline
 
     return timeline.run(source=args.source)
+
+
+def _train(args: argparse.Namespace) -> BenchReport:
+    from unilab_core.tools.bench import train
+
+    return train.run(
+        algo=args.algo,
+        task=args.task,
+        blocks=args.blocks,
+        block_s=args.block_s,
+        overrides=args.overrides,
+    )
 
 
 def _timeline_cost(args: argparse.Namespace) -> BenchReport:
