@@ -6,10 +6,12 @@ Exit codes: 0 the promise holds, 1 it does not, 2 usage.
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from unilab_core.config.errors import ConfigError
 from unilab_core.telemetry.timeline.wire import DamagedTraceError
 from unilab_core.tools.bench.report import BenchReport
 
@@ -17,9 +19,11 @@ from unilab_core.tools.bench.report import BenchReport
 def main(argv: list[str] | None = None) -> int:
     """Run the benchmark named on the command line."""
     args = _parser().parse_args(argv)
+    # As an exception, so that what a benchmark has started is stopped and removed.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         report = args.measure(args)
-    except (FileNotFoundError, DamagedTraceError) as error:
+    except (ConfigError, FileNotFoundError, DamagedTraceError) as error:
         print(f"unilab-bench {args.bench}: {error}", file=sys.stderr)
         return 2
     print(report.table())

@@ -11,6 +11,9 @@ from pathlib import Path
 from unilab_core.run.json_files import read_json
 from unilab_core.run.run_dir import RunPaths
 
+STOP_GRACE_S = 30.0
+"""How long a launcher may take to stop its children and save, before it is killed."""
+
 
 def launch_run(
     algo: str, task: str, folder: Path, overrides: Sequence[str], *, timeout_s: float
@@ -28,19 +31,31 @@ def launch_run(
     environ = {**os.environ, "UNILAB_RUNTIME_DIR": str(folder / "registry")}
     log = folder / "launcher.log"
     with log.open("wb") as output:
-        done = subprocess.run(
+        launcher = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
             env=environ,
-            timeout=timeout_s,
-            check=False,
         )
-    if done.returncode != 0:
+        try:
+            exit_code = launcher.wait(timeout=timeout_s)
+        finally:  # also when the benchmark itself is stopped: a training must not outlive it
+            _stop(launcher)
+    if exit_code != 0:
         lines = log.read_text(errors="replace").strip().splitlines() or ["no output"]
-        raise RuntimeError(f"unilab-launch ended with exit code {done.returncode}: {lines[-1]}")
+        raise RuntimeError(f"unilab-launch ended with exit code {exit_code}: {lines[-1]}")
     return RunPaths(run_dir)
+
+
+def _stop(launcher: subprocess.Popen[bytes]) -> None:
+    """End a launcher that still runs: it stops its children and removes its names."""
+    launcher.terminate()  # nothing happens to a process that has ended
+    try:
+        launcher.wait(timeout=STOP_GRACE_S)
+    except subprocess.TimeoutExpired:
+        launcher.kill()
+        launcher.wait()
 
 
 def read_summary(run: RunPaths) -> dict:

@@ -2,8 +2,8 @@
 
     python -m unilab_core.tools.bench.walk_plot OUT.png RESULT.json [RESULT.json ...]
 
-A result file holds the command's output or its JSON object alone; results of one algorithm in several files share a
-colour. Needs matplotlib (extra ``dev``).
+A result file holds the command's output or its JSON object alone; results of one algorithm in
+several files share a colour. Needs matplotlib (extra ``dev``).
 """
 
 from __future__ import annotations
