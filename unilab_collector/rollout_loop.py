@@ -36,7 +36,9 @@ class RolloutLoop:
         beat: RoleBeat,
         check: Callable[[], None],
         trace: SegmentTrace | None = None,
+        learner_ready: Callable[[], None] = lambda: None,
     ) -> None:
+        self._learner_ready = learner_ready
         self._env = env
         self._policy = policy
         self._feed = feed
@@ -82,6 +84,8 @@ class RolloutLoop:
         self._trace.dispatched()
         self._beat.phase("training/weight_fetch")
         self._policy.refresh()
+        if self._tick == 0:
+            self._learner_ready()
         self._beat.phase("training/rollout")
         start_ns = time.monotonic_ns()
         for t in range(self._feed.steps):

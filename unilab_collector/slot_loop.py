@@ -14,6 +14,8 @@ SYNC POINT pairs (the other ends are in the learner):
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from unilab_collector.episode_stats import EpisodeStats
 from unilab_collector.replay_feed import ReplayFeed
 from unilab_collector.rollout_report import SlotRolloutReporter
@@ -36,7 +38,10 @@ from unilab_ipc.waiting import Waiter
 
 
 class SlotLoop:
-    """Steps ``env`` with the learner's actions until the learner closes the slot."""
+    """Steps ``env`` with the learner's actions until the learner closes the slot.
+
+    ``learner_ready`` is called once, when the first actions are here.
+    """
 
     def __init__(
         self,
@@ -50,8 +55,10 @@ class SlotLoop:
         waiter: Waiter,
         beat: RoleBeat,
         trace: SegmentTrace | None = None,
+        learner_ready: Callable[[], None] = lambda: None,
     ) -> None:
         self._env = env
+        self._learner_ready = learner_ready
         self._slot = slot
         self._port = port
         self._feed = feed
@@ -86,6 +93,8 @@ class SlotLoop:
                 self._trace.cancelled()
                 return tick
             timer.lap(ACTION_WAIT)
+            if tick == 0:
+                self._learner_ready()
             result = self._step()
             self._trace.stepped()
             timer.lap(ENV_STEP)

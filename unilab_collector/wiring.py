@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 from unilab_collector.episode_stats import EpisodeStats
@@ -113,7 +114,16 @@ def _wire_slot(parts: CollectorParts) -> SlotLoop:
         trace=_trace(parts, actor="Learner"),
         waiter=waiter,
         beat=ctx.beat,
+        learner_ready=partial(_continue_from, parts),
     )
+
+
+def _continue_from(parts: CollectorParts) -> None:
+    """The learner knows by now which checkpoint a resumed run goes on from: its row says so."""
+    ctx, env = parts.ctx, parts.env
+    env_steps = ctx.board.row("learner", ctx.rank).env_steps
+    if env_steps > 0:
+        env.continue_from(env_steps // env.spec.num_envs)
 
 
 def _slot_timer(
@@ -193,6 +203,7 @@ def _wire_rollouts(parts: CollectorParts, algo: AppoConfig) -> CollectorLoop:
         trace=_trace(parts, actor="Policy"),
         beat=ctx.beat,
         check=check,
+        learner_ready=partial(_continue_from, parts),
     )
 
 

@@ -141,6 +141,10 @@ class Env(Protocol):
         """Advance all environments by one control step; `actions` is [E, A]."""
         ...
 
+    def continue_from(self, num_steps: int) -> None:
+        """Count control steps from `num_steps`: a resumed run's curricula go on where they were."""
+        ...
+
     def close(self) -> None:
         """Free the physics; the environment is unusable afterwards."""
         ...

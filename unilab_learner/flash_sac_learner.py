@@ -72,6 +72,7 @@ class FlashSacLearner:
             age_decay=cfg.age_decay,
             device=device,
         )
+        self._ticks_before = 0  # stored by the runs that this one continues
         self._sampler = torch.Generator(device=device).manual_seed(cfg.seed + SAMPLER_SEED_OFFSET)
         self._use_amp = use_amp
         self._rows: ReplayRows | None = None
@@ -107,7 +108,7 @@ class FlashSacLearner:
 
     def observe(self, tick: StoredTick) -> None:
         """Take note of one stored tick."""
-        if self.replay.ticks_written == self.cfg.replay_restart_tick:
+        if self._ticks_before + self.replay.ticks_written == self.cfg.replay_restart_tick:
             self.replay.forget()
         if self.reward_normalizer is not None:
             self.reward_normalizer.observe(tick.reward, tick.done)
@@ -157,6 +158,7 @@ class FlashSacLearner:
         normalizer = self.reward_normalizer
         return {
             "flash_sac": self.state.state_dict(),
+            "ticks": self._ticks_before + self.replay.ticks_written,
             # What `policy.pt` would hold: an average cannot be made fit to act without the replay.
             "policy": self.acting()[0].state_dict(),
             "reward_normalizer": None if normalizer is None else normalizer.state_dict(),
@@ -167,6 +169,7 @@ class FlashSacLearner:
     def load_state_dict(self, values: Mapping[str, Any]) -> None:
         """Continue from `state_dict`; the replay starts empty."""
         self.state.load_state_dict(values["flash_sac"])
+        self._ticks_before = int(values["ticks"])
         if self.reward_normalizer is not None and values["reward_normalizer"] is not None:
             self.reward_normalizer.load_state_dict(values["reward_normalizer"])
         self._sampler.set_state(values["sampler"])

@@ -61,6 +61,7 @@ class SacLearner:
             age_decay=cfg.age_decay,
             device=device,
         )
+        self._ticks_before = 0  # stored by the runs that this one continues
         self._sampler = torch.Generator(device=device).manual_seed(cfg.seed + SAMPLER_SEED_OFFSET)
         self._use_amp = use_amp
         self._rows: ReplayRows | None = None
@@ -94,7 +95,7 @@ class SacLearner:
 
     def observe(self, tick: StoredTick) -> None:
         """Feed the normalisers one stored tick."""
-        if self.replay.ticks_written == self.cfg.replay_restart_tick:
+        if self._ticks_before + self.replay.ticks_written == self.cfg.replay_restart_tick:
             self.replay.forget()
         if self.obs_normalizer is not None and self.critic_obs_normalizer is not None:
             self.obs_normalizer.update(tick.obs)
@@ -153,6 +154,7 @@ class SacLearner:
         normalizers = (self.obs_normalizer, self.critic_obs_normalizer)
         return {
             "sac": self.state.state_dict(),
+            "ticks": self._ticks_before + self.replay.ticks_written,
             "normalizers": [None if item is None else item.state_dict() for item in normalizers],
             "sampler": self._sampler.get_state(),
             "torch_rng": torch.get_rng_state(),
@@ -161,6 +163,7 @@ class SacLearner:
     def load_state_dict(self, values: Mapping[str, Any]) -> None:
         """Continue from `state_dict`; the replay starts empty."""
         self.state.load_state_dict(values["sac"])
+        self._ticks_before = int(values["ticks"])
         normalizers = (self.obs_normalizer, self.critic_obs_normalizer)
         for item, stored in zip(normalizers, values["normalizers"], strict=True):
             if item is not None:

@@ -66,6 +66,8 @@ def run_session(ctx: ChildContext, start: StartTimes) -> None:
             seconds_since_start=_clock_since(ctx.launcher),
         )
         progress = _resume(ctx, saver)
+        # Before the first action: the collector's curricula go on from here (a resumed run).
+        ctx.beat.counts(progress.iteration, progress.env_steps)
         wired, result = _train(ctx, stack, spec, learner, saver, progress)
         startup = start.figures(wired.first_tick_ns())
         ctx.folder.write_json("learner_result.json", {**result, "startup": startup})

@@ -156,6 +156,7 @@ class Rig:
         self.ingress = ReplayIngress(self.ingress_segment)
         self.producer = self.ingress.producer(theirs.ring)
         self.env = CountingEnv()
+        self.ready_at = []
         self.ring = RingWriter(self.ring_segment)
         self.stats = EpisodeStats(E)
         self.feed = ReplayFeed(self.producer, SPEC, waiter)
@@ -169,6 +170,7 @@ class Rig:
             reporter=self.reporter,
             waiter=waiter,
             beat=beat,
+            learner_ready=lambda: self.ready_at.append(int(self.env.steps[0])),
         )
         self.learner = ScriptedLearner(
             self.slot.learner_port(mine.ring), self.ingress.consumer(mine.ring), theirs, ticks
@@ -239,6 +241,12 @@ def test_reports_add_up_and_carry_cumulative_totals(make_rig):
         assert set(report.timing) == {*CYCLE_PHASES, *STEP_DETAILS.values()}
         assert sum(report.timing[tag] for tag in CYCLE_PHASES) == pytest.approx(report.cycle_ms)
         assert report.cycle_ms <= report.wall_ms
+
+
+def test_the_learner_is_ready_once_before_the_first_step(make_rig):
+    rig = make_rig(ticks=3)
+    rig.run()
+    assert rig.ready_at == [0]
 
 
 def test_an_interval_averages_its_ticks_into_one_report(make_rig):

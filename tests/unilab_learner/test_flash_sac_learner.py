@@ -205,3 +205,13 @@ def test_the_replay_is_emptied_at_the_configured_tick(flash_run):
     assert run.parts.learner.replay.size == 16
     ticks(run, 3)
     assert run.parts.learner.replay.size == (1 + 2) * 4  # the newest tick at the restart, two since
+
+
+def test_a_resumed_run_does_not_empty_the_replay_again(flash_run):
+    run = flash_run("algo.replay_restart_tick=5")
+    state = run.parts.learner.state_dict()
+    assert state["ticks"] == 0
+    run.parts.learner.load_state_dict(state | {"ticks": 40})
+    ticks(run, 7)
+    assert run.parts.learner.replay.size == 7 * 4
+    assert run.parts.learner.state_dict()["ticks"] == 47

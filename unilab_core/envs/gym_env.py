@@ -80,6 +80,10 @@ class GymEnv:
         timings["reset_done"] = finished - stepped
         return self._result
 
+    def continue_from(self, num_steps: int) -> None:
+        """Count control steps from here; nothing but error messages shows it."""
+        self._num_steps = num_steps
+
     def close(self) -> None:
         """Close every copy."""
         for env in self._envs:

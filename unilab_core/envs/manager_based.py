@@ -122,6 +122,10 @@ class ManagerBasedEnv:
         timings["reset_done"] = finished - updated
         return result
 
+    def continue_from(self, num_steps: int) -> None:
+        """Count control steps from here; the curricula look at it when episodes end."""
+        self._num_steps = num_steps
+
     def close(self) -> None:
         """Free the physics."""
         self.backend.close()

@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
+from unilab_core.config.compose import compose
 from unilab_core.config.env import CurriculumTermConfig
+from unilab_core.envs import make_env
 from unilab_core.envs.managers.curriculum import make_curriculum_manager
 from unilab_core.envs.mdp.curricula import CurriculumContext, raise_weights
 
@@ -93,3 +95,18 @@ def test_weights_are_raised_once_the_moment_has_come():
     assert context.reward_weights.tolist() == [1.0, 7.0]
     with pytest.raises(ValueError, match="unknown reward 'trak'; nearest: track"):
         raise_weights(context, after_steps=5, weights={"trak": 1.0})
+
+
+def test_a_resumed_environment_goes_on_with_its_curriculum():
+    overrides = ["algo.num_envs=2", "env.episode_length_s=0.06"]
+    config = compose("sac", "go2_joystick_flat", "mujoco", overrides)
+    raised = config.env.curriculum["tracking"].params
+    env = make_env("go2_joystick_flat", "mujoco", config.env, num_envs=2, seed=1, num_threads=1)
+    column = env.rewards.names.index("tracking_lin_vel")
+    env.reset()
+    env.continue_from(raised["after_steps"])
+    assert env.rewards.weights[column] == config.env.rewards["tracking_lin_vel"].weight
+    for _ in range(4):  # past the end of an episode of three steps
+        env.step(np.zeros((2, 12), np.float32))
+    assert env.rewards.weights[column] == raised["weights"]["tracking_lin_vel"]
+    env.close()
