@@ -11,7 +11,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from torch import Tensor
 
 from unilab_core.telemetry.phase_timer import PhaseTimer
 from unilab_core.telemetry.timeline.recorder import CpuTimes, TraceRecorder
@@ -28,7 +27,7 @@ from unilab_ipc.replay_ingress import TransitionSlot
 from unilab_ipc.slot_ring import SlotConsumer
 from unilab_learner.cuda_lane import CudaLane
 from unilab_learner.inference_server import D2H, FORWARD, H2D, InferenceServer
-from unilab_learner.replay.buffer import ReplayBuffer
+from unilab_learner.replay.buffer import ReplayBuffer, StoredTick
 from unilab_learner.replay.ingress_drain import IngressDrain
 
 MAX_ARROWS = 256
@@ -227,10 +226,10 @@ class TracedDrain(IngressDrain):
         self,
         consumer: SlotConsumer[TransitionSlot],
         replay: ReplayBuffer,
-        on_tick: Callable[[Tensor, Tensor], None],
+        on_tick: Callable[[StoredTick], None],
     ) -> None:
-        def mark(obs: Tensor, critic_obs: Tensor) -> None:
-            on_tick(obs, critic_obs)
+        def mark(tick: StoredTick) -> None:
+            on_tick(tick)
             self._ends_ns.append(time.monotonic_ns())
 
         super().__init__(consumer, replay, mark)
