@@ -11,7 +11,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-
 from unilab_core.telemetry.phase_timer import PhaseTimer
 from unilab_core.telemetry.timeline.recorder import CpuTimes, TraceRecorder
 from unilab_core.telemetry.timeline.session import (
