@@ -13,14 +13,14 @@ Legend: B rows, O observation width, A action width, P flat values.
 """
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from unilab_core.nets.actor_spec import PlainSpec
 from unilab_core.nets.mlp import build_mlp
 from unilab_core.nets.normalizer import ObsNormalizer
 
@@ -29,8 +29,10 @@ HIDDEN_GAIN = math.sqrt(2.0)
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
-class GaussianSpec:
+class GaussianSpec(PlainSpec):
     """Everything needed to rebuild the policy around stored weights."""
+
+    label: ClassVar[str] = "policy"
 
     obs_width: int
     """O."""
@@ -44,21 +46,6 @@ class GaussianSpec:
     """Whether the policy carries a normaliser."""
     obs_clip: float
     """Normalised observations are clipped to this; 0 leaves them alone."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values only, so that a weights_only file can hold it."""
-        return {key: list(v) if isinstance(v, tuple) else v for key, v in asdict(self).items()}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> "GaussianSpec":
-        """Inverse of `to_dict`; unknown or missing keys are errors."""
-        names = {field.name for field in fields(cls)}
-        if set(values) != names:
-            raise ValueError(f"policy: got keys {sorted(values)}, expected {sorted(names)}")
-        plain: dict[str, Any] = {
-            key: tuple(value) if isinstance(value, list) else value for key, value in values.items()
-        }
-        return cls(**plain)
 
 
 class GaussianPolicy(nn.Module):

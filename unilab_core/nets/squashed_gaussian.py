@@ -7,14 +7,13 @@ Legend: B rows, O observation width, A action width.
 """
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from unilab_core.nets.actor_spec import PlainSpec, check_bounds
 from unilab_core.nets.mlp import build_mlp
 
 LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
@@ -22,7 +21,7 @@ LOG_2 = math.log(2.0)
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
-class ActorSpec:
+class ActorSpec(PlainSpec):
     """Everything needed to rebuild the actor around stored weights."""
 
     obs_width: int
@@ -45,29 +44,12 @@ class ActorSpec:
     """Upper action bounds."""
 
     def __post_init__(self) -> None:
-        if len(self.action_low) != len(self.action_high) or not self.action_low:
-            raise ValueError(
-                f"action bounds: got {len(self.action_low)} low and {len(self.action_high)} high"
-            )
-        if any(high <= low for low, high in zip(self.action_low, self.action_high, strict=True)):
-            raise ValueError("action bounds: expected every high above its low")
+        check_bounds(self.action_low, self.action_high)
 
     @property
     def action_width(self) -> int:
         """A."""
         return len(self.action_low)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values only, so that a weights_only file can hold it."""
-        return {key: list(v) if isinstance(v, tuple) else v for key, v in asdict(self).items()}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> "ActorSpec":
-        """Inverse of `to_dict`; unknown or missing keys are errors."""
-        names = {field.name for field in fields(cls)}
-        if set(values) != names:
-            raise ValueError(f"actor: got keys {sorted(values)}, expected {sorted(names)}")
-        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
 
 
 class SquashedGaussianActor(nn.Module):

@@ -11,13 +11,12 @@ Legend: B rows, O observation width, C critic observation width, A action width,
 M critics, H width.
 """
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
+from unilab_core.nets.actor_spec import PlainSpec, check_bounds
 from unilab_core.nets.squashed_gaussian import squashed_log_prob
 from unilab_core.nets.unit_norm import UnitLinear, UnitTrunk
 
@@ -25,7 +24,7 @@ LOG_STD_MIN, LOG_STD_MAX = -10.0, 2.0
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
-class UnitActorSpec:
+class UnitActorSpec(PlainSpec):
     """Everything needed to rebuild the actor around stored weights."""
 
     obs_width: int
@@ -42,32 +41,12 @@ class UnitActorSpec:
     """Upper action bounds."""
 
     def __post_init__(self) -> None:
-        if len(self.action_low) != len(self.action_high) or not self.action_low:
-            raise ValueError(
-                f"action bounds: got {len(self.action_low)} low and {len(self.action_high)} high"
-            )
-        if any(high <= low for low, high in zip(self.action_low, self.action_high, strict=True)):
-            raise ValueError("action bounds: expected every high above its low")
+        check_bounds(self.action_low, self.action_high)
 
     @property
     def action_width(self) -> int:
         """A."""
         return len(self.action_low)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values only, so that a weights_only file can hold it."""
-        return {key: list(v) if isinstance(v, tuple) else v for key, v in asdict(self).items()}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> "UnitActorSpec":
-        """Inverse of `to_dict`; unknown or missing keys are errors."""
-        names = {field.name for field in fields(cls)}
-        if set(values) != names:
-            raise ValueError(f"actor: got keys {sorted(values)}, expected {sorted(names)}")
-        plain: dict[str, Any] = {
-            key: tuple(value) if isinstance(value, list) else value for key, value in values.items()
-        }
-        return cls(**plain)
 
 
 class UnitActor(nn.Module):
