@@ -25,7 +25,7 @@ from unilab_core.config.on_policy import AppoConfig, PpoConfig
 from unilab_core.contracts import Env
 from unilab_core.run.child import ChildContext
 from unilab_core.run.job_segments import open_ingress, open_rollouts, open_slot
-from unilab_core.run.job_trace import open_trace
+from unilab_core.run.job_trace import open_child_trace
 from unilab_core.telemetry.phase_timer import PhaseTimer
 from unilab_core.telemetry.timeline.recorder import TraceRecorder
 from unilab_ipc.errors import Closed
@@ -208,17 +208,8 @@ def _wire_rollouts(parts: CollectorParts, algo: AppoConfig) -> CollectorLoop:
 
 
 def _trace(parts: CollectorParts, *, actor: str) -> SegmentTrace:
-    """The collector's share of the RL trace; closed before the process ends."""
-    ctx = parts.ctx
-    trace = open_trace(
-        ctx.config,
-        folder=ctx.folder,
-        run_id=ctx.launch["run_id"],
-        run_dir=ctx.run.run_dir,
-        role=ctx.role,
-        rank=ctx.rank,
-    )
-    parts.stack.callback(trace.close)
+    """The collector's share of the RL trace."""
+    trace = open_child_trace(parts.ctx, parts.stack)
     spec = parts.env.spec
     task = TracedTask(f"{spec.task} ({spec.sim})", spec.obs_width)
     return SegmentTrace(trace, task, actor=actor)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 from unilab_core.contracts import EnvSpec
 from unilab_core.run.child import ChildContext
 from unilab_core.run.job_segments import open_ingress, open_rollouts, open_slot
-from unilab_core.run.job_trace import JobTrace, open_trace
+from unilab_core.run.job_trace import open_child_trace
 from unilab_core.telemetry.phase_timer import PhaseTimer
 from unilab_core.telemetry.timeline.recorder import TraceRecorder
 from unilab_core.telemetry.training_logger import TrainingLogger
@@ -118,7 +118,7 @@ def _wire_off_policy(parts: SessionParts) -> Wired:
         parts.stack.callback(segment.close)
     slot, ingress = InferenceSlot(slot_segment), ReplayIngress(ingress_segment)
     ring_collector = parts.collector_bell.ring
-    trace = _open_trace(parts)
+    trace = open_child_trace(ctx, parts.stack)
     steps = StepTrace(trace)
     server = InferenceServer(
         slot.learner_port(ring_collector),
@@ -214,7 +214,7 @@ def _wire_ppo(parts: SessionParts) -> Wired:
             stop_level=ctx.stop_level,
             progress=parts.progress,
             make_timer=make_timer,
-            steps=StepTrace(_open_trace(parts)),
+            steps=StepTrace(open_child_trace(ctx, parts.stack)),
         )
     )
     first_env_steps = parts.progress.env_steps
@@ -282,7 +282,7 @@ def _wire_appo(parts: SessionParts) -> Wired:
             stop_level=ctx.stop_level,
             progress=parts.progress,
             make_timer=make_timer,
-            steps=StepTrace(_open_trace(parts)),
+            steps=StepTrace(open_child_trace(ctx, parts.stack)),
         )
     )
 
@@ -315,18 +315,3 @@ def _timeline(parts: SessionParts, recorder: TraceRecorder) -> "LearnerTimeline"
         iteration=lambda: parts.progress.iteration,
         cuda=cuda_lane(recorder, parts.learner.device, wanted=training.trace_cuda_events),
     )
-
-
-def _open_trace(parts: SessionParts) -> JobTrace:
-    """The learner's share of the RL trace; closed before the process ends."""
-    ctx = parts.ctx
-    trace = open_trace(
-        ctx.config,
-        folder=ctx.folder,
-        run_id=ctx.launch["run_id"],
-        run_dir=ctx.run.run_dir,
-        role=ctx.role,
-        rank=ctx.rank,
-    )
-    parts.stack.callback(trace.close)
-    return trace

@@ -21,7 +21,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from unilab_core.config.config import Config
 from unilab_core.config.on_policy import AppoConfig, PpoConfig
@@ -35,6 +35,9 @@ from unilab_core.telemetry.rl_trace.formats import (
 )
 from unilab_ipc.errors import RecordInvalid
 from unilab_ipc.registry import JobFolder
+
+if TYPE_CHECKING:
+    from unilab_core.run.child import ChildContext
 
 OFF_POLICY_SEGMENT_TICKS = 64
 ECHO_VARIABLE = "UNILAB_TRACE_ECHO_FD"
@@ -171,6 +174,20 @@ def rhythm_of(config: Config) -> TraceRhythm:
         iterations_per_step=max(ticks // training.env_steps_per_sync, 1),
         max_iterations=algo.max_iterations,
     )
+
+
+def open_child_trace(ctx: ChildContext, stack: contextlib.ExitStack) -> JobTrace:
+    """A role's share of the RL trace; closed before the process ends."""
+    trace = open_trace(
+        ctx.config,
+        folder=ctx.folder,
+        run_id=ctx.launch["run_id"],
+        run_dir=ctx.run.run_dir,
+        role=ctx.role,
+        rank=ctx.rank,
+    )
+    stack.callback(trace.close)
+    return trace
 
 
 def open_trace(
