@@ -16,9 +16,7 @@ Legend: B batch rows, O observation, C critic observation, A action, K atoms, M 
 
 import copy
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,6 +24,7 @@ from torch import Tensor
 from unilab_core.config.algo import SacConfig
 from unilab_core.nets.critics import CriticEnsemble
 from unilab_core.nets.squashed_gaussian import ActorSpec, SquashedGaussianActor
+from unilab_learner.algos.actor_critic import ActorCriticState, ReplayBatch
 from unilab_learner.losses import categorical
 from unilab_learner.losses.guarded_adam import GuardedAdam, flatten_parameters
 from unilab_learner.losses.polyak import polyak_update
@@ -67,84 +66,15 @@ PRESETS = {
 
 
 @dataclass(kw_only=True, slots=True)
-class SacBatch:
+class SacBatch(ReplayBatch):
     """One minibatch; observations already normalised."""
-
-    obs: Tensor
-    """[B, O]"""
-    critic_obs: Tensor
-    """[B, C]"""
-    action: Tensor
-    """[B, A]"""
-    reward: Tensor
-    """[B] n-step discounted sum"""
-    discount: Tensor
-    """[B] factor of the bootstrap value, 0 where the episode terminated"""
-    next_obs: Tensor
-    """[B, O] the true next observation, also where the episode was cut by time"""
-    next_critic_obs: Tensor
-    """[B, C]"""
 
 
 @dataclass(kw_only=True, slots=True)
-class SacState:
+class SacState(ActorCriticState[SquashedGaussianActor, CriticEnsemble]):
     """All that learning changes."""
 
     preset: SacPreset
-    actor: SquashedGaussianActor
-    critics: CriticEnsemble
-    target_critics: CriticEnsemble
-    average_actor: SquashedGaussianActor
-    """Running mean of the actor's weights (`policy_ema`), for the exported policy"""
-    average_vector: Tensor
-    """[P] its parameters, flat"""
-    log_alpha: Tensor
-    """[] logarithm of the temperature"""
-    target_vector: Tensor
-    """[P] all parameters of the target critics"""
-    actor_optimizer: GuardedAdam
-    critic_optimizer: GuardedAdam
-    alpha_optimizer: GuardedAdam
-    support: Tensor
-    """[K] atoms of the value distribution (one 0 when the critics are scalar)"""
-    target_entropy: float
-    skipped_steps: Tensor
-    """[] optimiser steps refused so far because a loss or gradient was not finite"""
-    generator: torch.Generator
-    num_updates: int = 0
-    actor_metrics: dict[str, Tensor]
-    """Figures of the last actor update, repeated between actor updates."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """Everything `load_state_dict` needs to continue bit for bit (tensors, plain values)."""
-        return {
-            "actor": self.actor.state_dict(),
-            "average_actor": self.average_actor.state_dict(),
-            "critics": self.critics.state_dict(),
-            "target_critics": self.target_critics.state_dict(),
-            "log_alpha": self.log_alpha.detach(),
-            "actor_optimizer": self.actor_optimizer.state_dict(),
-            "critic_optimizer": self.critic_optimizer.state_dict(),
-            "alpha_optimizer": self.alpha_optimizer.state_dict(),
-            "generator": self.generator.get_state(),
-            "num_updates": self.num_updates,
-            "actor_metrics": dict(self.actor_metrics),
-        }
-
-    def load_state_dict(self, values: Mapping[str, Any]) -> None:
-        """Continue from `state_dict`."""
-        self.actor.load_state_dict(values["actor"])
-        self.average_actor.load_state_dict(values["average_actor"])
-        self.critics.load_state_dict(values["critics"])
-        self.target_critics.load_state_dict(values["target_critics"])
-        with torch.no_grad():
-            self.log_alpha.copy_(values["log_alpha"])
-        self.actor_optimizer.load_state_dict(values["actor_optimizer"])
-        self.critic_optimizer.load_state_dict(values["critic_optimizer"])
-        self.alpha_optimizer.load_state_dict(values["alpha_optimizer"])
-        self.generator.set_state(values["generator"])
-        self.num_updates = int(values["num_updates"])
-        self.actor_metrics = dict(values["actor_metrics"])
 
 
 def build_state(
