@@ -231,9 +231,8 @@ class LearnerPort:
         self._ring_peer()
 
     def _write_answer(self, seq: int, policy_version: int, closed: bool) -> None:
-        pending = self.try_request()
-        if pending != seq:
-            raise IpcError(f"request {pending} is pending, cannot answer {seq}")
+        if self._request_seq[0] != seq or self._response_seq[0] == seq:
+            raise IpcError(f"request {self.try_request()} is pending, cannot answer {seq}")
         self._policy_version[0] = policy_version
         if closed:
             self._closed[0] = 1

@@ -7,7 +7,10 @@ stop was requested, or the time limit passed.
 The stop flag is read after each wake-up, so whoever sets it must ring: the launcher rings after a
 stop request, and `Doorbell.wake_on_signals` makes the process's own signal handlers ring.
 
-# SYNC POINT: bell (drain before looking again, so that a ring between the two is never lost)
+A wake-up looks before it drains: the drain is a system call that would lie in the way of every
+answer. The rings it leaves behind are drained when the next wait begins, while the peer works.
+
+# SYNC POINT: bell (never poll without a look since the last drain: a ring between is not lost)
 """
 
 import select
@@ -29,7 +32,7 @@ SLICE_S = 1.0
 class Waiter:
     """Waits of one role. `peers` must be open; `stop` says whether a stop was requested."""
 
-    __slots__ = ("_beat", "_bell", "_bell_fd", "_clock", "_epoll", "_peer_of_fd", "_stop")
+    __slots__ = ("_beat", "_bell", "_bell_fd", "_clock", "_epoll", "_peer_of_fd", "_rung", "_stop")
 
     def __init__(
         self,
@@ -42,6 +45,7 @@ class Waiter:
         self._bell = bell
         self._bell_fd = bell.fileno()
         self._peer_of_fd = {peer.fileno(): peer for peer in peers}
+        self._rung = False
         self._stop = stop
         self._beat = beat
         self._clock = clock if clock is not None else MonotonicClock()
@@ -65,6 +69,10 @@ class Waiter:
         PeerTimeout. `timeout_s=None` waits as long as the peers live. `awaits` names the role
         waited for; where it is one of ROLES, the heartbeat board shows it for the time of the wait.
         """
+        if self._rung:
+            # SYNC POINT: bell
+            self._rung = False
+            self._bell.drain()
         found = try_fn()
         if found is not None:
             return found
@@ -87,9 +95,9 @@ class Waiter:
         now_ns = self._clock.now_ns
         deadline_ns = None if timeout_s is None else now_ns() + round(timeout_s * 1e9)
         slice_s = SLICE_S
-        # What runs between the wake-up and the second look is latency of every round trip: local
-        # names, one comparison for the usual single event, no calls beyond the drain.
-        poll, drain, bell_fd, beat = self._epoll.poll, self._bell.drain, self._bell_fd, self._beat
+        # What runs between the wake-up and the look is latency of every round trip: local names,
+        # one comparison for the usual single event, nothing else.
+        poll, bell_fd, beat = self._epoll.poll, self._bell_fd, self._beat
         while True:
             if heed_stop and self._stop():
                 raise Closed(f"stopped while waiting for {awaits}")
@@ -101,14 +109,20 @@ class Waiter:
             dead: Peer | None = None
             for fd, _ in poll(slice_s):
                 if fd == bell_fd:
-                    # SYNC POINT: bell
-                    drain()
+                    self._rung = True
                 elif dead is None:
                     dead = self._peer_of_fd[fd]
-            if beat is not None:
-                beat.beat()
             found = try_fn()
             if found is not None:
                 return found
+            if beat is not None:
+                beat.beat()
             if dead is not None:
                 raise dead.dead_error()
+            if self._rung:
+                # SYNC POINT: bell
+                self._rung = False
+                self._bell.drain()
+                found = try_fn()
+                if found is not None:
+                    return found

@@ -61,6 +61,26 @@ def test_a_ring_between_drain_and_look_is_kept(bell: Doorbell) -> None:
     assert Waiter(bell, [], never).wait(try_fn, timeout_s=None, awaits="learner") == 4
 
 
+def test_a_result_found_after_a_wake_up_leaves_the_ring_to_the_next_wait(bell: Doorbell) -> None:
+    waiter = Waiter(bell, [], never)
+    answers = iter([None, "first"])
+    bell.ring()
+    assert waiter.wait(lambda: next(answers), timeout_s=None, awaits="learner") == "first"
+
+    looks: list[int] = []
+
+    def published_without_a_further_ring() -> str | None:
+        looks.append(1)
+        return "second"
+
+    # The stale ring neither hides what was published meanwhile nor counts as a wake-up.
+    assert waiter.wait(published_without_a_further_ring, timeout_s=0.0, awaits="x") == "second"
+    assert looks == [1]
+    with pytest.raises(PeerTimeout):
+        waiter.wait(lambda: looks.append(1), timeout_s=0.0, awaits="x")
+    assert len(looks) == 2
+
+
 def test_time_limit_by_the_manual_clock_raises_peer_timeout(bell: Doorbell) -> None:
     clock = ManualClock()
 
@@ -71,7 +91,8 @@ def test_time_limit_by_the_manual_clock_raises_peer_timeout(bell: Doorbell) -> N
     waiter = Waiter(bell, [], never, clock=clock)
     with pytest.raises(PeerTimeout, match="learner within 10 s"):
         waiter.wait(try_fn, timeout_s=10.0, awaits="learner")
-    assert clock.now_ns() == 12_000_000_000 + 4_000_000_000
+    # Two looks per wake-up, before the drain and after it; the limit is 14 s, the fifth ends at 20.
+    assert clock.now_ns() == 20_000_000_000
 
 
 def test_a_result_that_came_while_suspended_beats_the_time_limit(bell: Doorbell) -> None:
