@@ -1,7 +1,7 @@
 """Weights of an rsl-rl-lib actor (an MLPModel's state dict) as those of our GaussianPolicy.
 
     mlp.<i>.weight, .bias        net.<i>.weight, .bias      both alternate Linear and activation
-    distribution.std_param       log_std
+    distribution.log_std_param   log_std
     obs_normalizer._mean, _var   normalizer.mean, .var
     obs_normalizer.count         normalizer.count
 
@@ -13,9 +13,6 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-STD_MIN = 1e-6
-"""The library clamps its standard deviation here."""
-
 
 def gaussian_weights(actor: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """State dict for `GaussianPolicy.load_state_dict`."""
@@ -24,7 +21,7 @@ def gaussian_weights(actor: Mapping[str, Tensor]) -> dict[str, Tensor]:
         for name, tensor in actor.items()
         if name.startswith("mlp.")
     }
-    weights["log_std"] = torch.log(actor["distribution.std_param"].clamp(min=STD_MIN))
+    weights["log_std"] = actor["distribution.log_std_param"]
     if "obs_normalizer._mean" in actor:
         weights["normalizer.mean"] = actor["obs_normalizer._mean"].squeeze(0).double()
         weights["normalizer.var"] = actor["obs_normalizer._var"].squeeze(0).double()

@@ -8,6 +8,10 @@ git about its own sources. What this file adds to the library:
 The library's own time-out term bootstraps from V(s_t), the state *before* the last step. Folding
 the true one into the reward leaves its recursion, which stops at every `done`, as it is.
 
+The standard deviation is learned as its logarithm, as in APPO. Adam moves every parameter by about
+the learning rate, so a plain standard deviation of .1 would move ten times as fast, in proportion,
+as one of 1: exploration ended before the robot had learned to stay upright.
+
 The observation normalisers are the library's: frozen while a rollout is collected and learned
 from, updated with the whole rollout after the epochs.
 
@@ -52,7 +56,7 @@ def build_ppo(
     distribution = {
         "class_name": "GaussianDistribution",
         "init_std": cfg.init_std,
-        "std_type": "scalar",
+        "std_type": "log",
     }
     actor = _model(sample, "actor", action_width, cfg, preset, distribution)
     critic = _model(sample, "critic", 1, cfg, preset, None)

@@ -141,7 +141,7 @@ def test_the_exported_policy_acts_as_the_librarys_actor(preset):
         expected = algorithm.actor(observations(obs, torch.zeros(9, C)))
     policy = export_policy(algorithm, cfg)
     torch.testing.assert_close(policy.act(obs), expected, rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(policy(obs)[1], algorithm.actor.distribution.std_param)
+    torch.testing.assert_close(policy(obs)[1], algorithm.actor.distribution.log_std_param.exp())
 
 
 def test_saved_state_continues_bit_for_bit():
