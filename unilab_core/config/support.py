@@ -18,8 +18,6 @@ _DUMP = "the dump of values that are not finite is not part of this version yet"
 
 # Keys without an effect so far: any other value than the default is refused with this reason.
 INERT_TRAINING = {
-    "play_steps": f"the film has a fixed length; another one is {_LATER}",
-    "play_env_num": f"the film shows one robot; more are {_LATER}",
     "cuda_process_sharing": f"CUDA MPS is {_LATER}",
 }
 INERT_NAN_GUARD = {

@@ -94,7 +94,7 @@ class TrainingConfig:
     play_steps: int = 500
     """Control steps of that video."""
     play_env_num: int = 1
-    """Robots in that video."""
+    """Environments in that video: robots on one ground, or windows side by side for `gym:`."""
     export_onnx: bool = True
     """Write `policy.onnx` beside `policy.pt` at the end (needs the extra `onnx`)."""
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from unilab_core.config.training import TrainingConfig
 from unilab_core.launch.console import Console
 from unilab_core.launch.environment import child_environ
 from unilab_core.launch.loop import SignalPipe
@@ -23,15 +24,21 @@ MODULE = "unilab_core.tools.eval_cli"
 
 
 def record_video(
-    run_dir: Path, console: Console, environ: Mapping[str, str], signals: SignalPipe
+    run_dir: Path,
+    training: TrainingConfig,
+    console: Console,
+    environ: Mapping[str, str],
+    signals: SignalPipe,
 ) -> None:
     """Play the policy once; whatever goes wrong is said in one line."""
     run = RunPaths(run_dir)
+    length = ("--video-steps", str(training.play_steps))
+    copies = ("--video-envs", str(training.play_env_num))
     log = run.log("play", 0)
     try:
         with log.open("ab") as output:
             popen = subprocess.Popen(
-                (sys.executable, "-m", MODULE, str(run_dir), "--video"),
+                (sys.executable, "-m", MODULE, str(run_dir), "--video", *length, *copies),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -233,7 +233,9 @@ class _TrainingRun:
                 run_dir = facts.run_dir
                 self._console.say(f"{outcome.reason}; evaluating and filming the policy")
                 with trace.evaluation():
-                    record_video(run_dir, self._console, self._environ, self._signals)
+                    record_video(
+                        run_dir, self._config.training, self._console, self._environ, self._signals
+                    )
                 upload_video(
                     run_dir, self._config.training, self._console, self._environ, self._signals
                 )

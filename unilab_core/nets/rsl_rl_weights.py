@@ -10,7 +10,6 @@ Needs torch alone: `unilab-eval` reads PPO checkpoints without rsl-rl-lib.
 
 from collections.abc import Mapping
 
-import torch
 from torch import Tensor
 
 

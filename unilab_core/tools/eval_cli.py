@@ -1,7 +1,7 @@
 """`unilab-eval`: play a policy through the deterministic evaluation of its task.
 
     unilab-eval RUN_DIR | POLICY_FILE [--checkpoint C] [--physics P] [--video [FILE]]
-        [--export-onnx [FILE]] [--viewer] [--json]
+        [--video-steps N] [--video-envs N] [--export-onnx [FILE]] [--viewer] [--json]
 
 Diagnostics go to standard error; with `--json` the last line of standard output is one object.
 """
@@ -133,7 +133,9 @@ def _judge_gym(policy: "Policy", args: argparse.Namespace) -> tuple[dict[str, An
     report = asdict(evaluate_gym(policy.act, task, config))
     if args.video is not None:
         target = _video_target(args)
-        play_gym_video(policy.act, task, config, target)
+        play_gym_video(
+            policy.act, task, config, target, num_steps=args.video_steps, num_envs=args.video_envs
+        )
         report["video"] = str(target)
     text = (
         f"{task}: return {report['mean_return']:.1f} +- {report['std_return']:.1f} "
@@ -148,7 +150,15 @@ def _film(
     from unilab_core.tools.video import play_video
 
     target = _video_target(args)
-    play_video(policy.act, task, env_config, target, physics=physics)
+    play_video(
+        policy.act,
+        task,
+        env_config,
+        target,
+        physics=physics,
+        num_steps=args.video_steps,
+        num_envs=args.video_envs,
+    )
     return target
 
 
@@ -199,6 +209,13 @@ def _number(value: float | None) -> str:
     return "  n/a" if value is None else f"{value:.3f}"
 
 
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, got {value}")
+    return value
+
+
 def _fail(error: Exception, code: ExitCode) -> int:
     print(f"unilab-eval: {error}", file=sys.stderr)
     return code
@@ -224,6 +241,12 @@ def _parser() -> argparse.ArgumentParser:
         const="",
         metavar="FILE",
         help=f"also film the policy (default file: {DEFAULT_VIDEO} in the run directory)",
+    )
+    parser.add_argument(
+        "--video-steps", type=_positive, default=500, metavar="N", help="its control steps (500)"
+    )
+    parser.add_argument(
+        "--video-envs", type=_positive, default=1, metavar="N", help="environments in it (1)"
     )
     parser.add_argument(
         "--export-onnx",

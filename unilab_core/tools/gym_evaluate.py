@@ -4,6 +4,7 @@ Every episode runs in its own copy, seeded apart from training; a copy that has 
 is stepped on with the others but not counted.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,6 @@ EPISODES = 20
 SEED = 1_000_000
 """First seed of the evaluation: far from those of training."""
 VIEWED_EPISODES = 5
-MAX_FILM_STEPS = 500
 MAX_STEPS = 1_000_000
 """Where an environment has no time limit of its own."""
 
@@ -71,33 +71,56 @@ def play_gym_video(
     config: GymEnvConfig,
     path: Path,
     *,
-    num_steps: int = MAX_FILM_STEPS,
+    num_steps: int = 500,
+    num_envs: int = 1,
 ) -> None:
-    """Film one episode, or `num_steps` of it.
+    """Film one episode, or `num_steps` of it, of each of `num_envs` environments side by side.
 
     Raises:
         ConfigError: this environment cannot be drawn here (a library is missing).
     """
+    films: list[list[np.ndarray]] = []
     try:
-        env = gymnasium.make(gym_id(task), render_mode="rgb_array", **config.make_kwargs)
-        obs, _ = env.reset(seed=SEED)
-        frames = [env.render()]
-        space = env.action_space
-        assert isinstance(space, gymnasium.spaces.Box)
-        low, high = space.low.ravel(), space.high.ravel()
-        for _ in range(num_steps):
-            action = policy(np.asarray(obs, np.float32).reshape(1, -1))[0].clip(low, high)
-            obs, _, terminated, truncated, _ = env.step(action.reshape(space.shape))
-            frames.append(env.render())
-            if terminated or truncated:
-                break
-        env.close()
+        for index in range(num_envs):
+            with gymnasium.make(gym_id(task), render_mode="rgb_array", **config.make_kwargs) as env:
+                films.append(_episode_frames(env, policy, seed=SEED + index, num_steps=num_steps))
+                fps = float(env.metadata.get("render_fps", 30))
     except (gymnasium.error.Error, ImportError) as error:
         raise ConfigError(f"video of {task}: {str(error).splitlines()[0]}") from None
     partial = path.with_name(f".{path.stem}.partial{path.suffix}")
-    fps = float(env.metadata.get("render_fps", 30))
-    imageio.mimwrite(partial, frames, fps=fps, macro_block_size=4)  # pyright: ignore
+    imageio.mimwrite(partial, _side_by_side(films), fps=fps, macro_block_size=4)  # pyright: ignore
     partial.replace(path)
+
+
+def _episode_frames(
+    env: gymnasium.Env, policy: Callable[[FloatArray], FloatArray], *, seed: int, num_steps: int
+) -> list[np.ndarray]:
+    """Frames [height, width, 3] of one episode, or of its first `num_steps` steps."""
+    obs, _ = env.reset(seed=seed)
+    frames = [np.asarray(env.render())]
+    space = env.action_space
+    assert isinstance(space, gymnasium.spaces.Box)
+    low, high = space.low.ravel(), space.high.ravel()
+    for _ in range(num_steps):
+        action = policy(np.asarray(obs, np.float32).reshape(1, -1))[0].clip(low, high)
+        obs, _, terminated, truncated, _ = env.step(action.reshape(space.shape))
+        frames.append(np.asarray(env.render()))
+        if terminated or truncated:
+            break
+    return frames
+
+
+def _side_by_side(films: list[list[np.ndarray]]) -> list[np.ndarray]:
+    """One film of all: on a grid, nearly square; who has ended keeps the last frame."""
+    columns = math.ceil(math.sqrt(len(films)))
+    black = np.zeros_like(films[0][0])
+    whole = []
+    for index in range(max(map(len, films))):
+        frames = [film[min(index, len(film) - 1)] for film in films]
+        frames += [black] * (-len(frames) % columns)
+        rows = [np.hstack(frames[i : i + columns]) for i in range(0, len(frames), columns)]
+        whole.append(np.vstack(rows))
+    return whole
 
 
 def view_gym(policy: Callable[[FloatArray], FloatArray], task: str, config: GymEnvConfig) -> None:

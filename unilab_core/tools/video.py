@@ -1,6 +1,6 @@
-"""play_video.mp4: one robot follows a schedule of commands, seen by a camera that goes with it.
+"""play_video.mp4: robots follow a schedule of commands, seen by a camera that goes with the first.
 
-Two arrows float above the robot: green is the commanded velocity, blue the measured one. The
+Two arrows float above the first robot: green is the commanded velocity, blue the measured one. The
 physics is that of the environment; a second model with visual geoms only draws its poses.
 """
 
@@ -23,6 +23,7 @@ from unilab_core.tools.evaluate import PolicyFunction, hold_command
 
 WIDTH, HEIGHT = 960, 544
 STEPS_PER_FRAME = 2
+SCENE_GEOMS = 1000
 
 # (x m/s, y m/s, yaw rad/s), each held for an equal part of the video.
 SCHEDULE = (
@@ -37,6 +38,8 @@ _MEASURED_RGBA = (0.25, 0.55, 1.00, 0.9)
 _ARROW_HEIGHT_M = 0.24
 _ARROW_M_PER_MPS = 0.45
 _CAMERA_LAG = 0.06
+_SPACING_M = 1.0
+"""Between the places of two robots; each has its own physics, so they may overlap, not touch."""
 
 
 def play_video(
@@ -47,17 +50,20 @@ def play_video(
     *,
     physics: str = "fast",
     sim: str = "mujoco",
-    num_steps: int = 400,
+    num_steps: int = 500,
+    num_envs: int = 1,
 ) -> None:
-    """Let the policy walk `num_steps` control steps and write the film."""
+    """Let the policy walk `num_steps` control steps and write the film of `num_envs` robots."""
     found = find_task(task)
     judge = found.evaluation
     config = judge.env_config(env_config, physics)
     env = make_env(
-        task, sim, config, num_envs=1, seed=judge.seed, num_threads=1, spread_episodes=False
+        task, sim, config, num_envs=num_envs, seed=judge.seed, num_threads=1, spread_episodes=False
     )
     stage = _Stage(
-        build_model(found.robot, physics, config.sim_dt, visuals=True), found.robot.base_body
+        build_model(found.robot, physics, config.sim_dt, visuals=True),
+        found.robot.base_body,
+        num_envs,
     )
     partial = path.with_name(f".{path.stem}.partial{path.suffix}")
     fps = round(1.0 / (config.ctrl_dt * STEPS_PER_FRAME))
@@ -83,36 +89,62 @@ def _play(
     num_steps: int,
 ) -> None:
     part = max(1, -(-num_steps // len(SCHEDULE)))
-    hold_command(env, command, np.array([SCHEDULE[0]], np.float32))
+    hold_command(env, command, _everyone(env, 0))
     result = env.reset()
     for step in range(num_steps):
         if step % part == 0:
-            hold_command(env, command, np.array([SCHEDULE[step // part]], np.float32))
+            hold_command(env, command, _everyone(env, step // part))
         result = env.step(policy(result.obs))
         if step % STEPS_PER_FRAME == 0:
             wanted = env.commands.values[command][0]
-            writer.append_data(stage.draw(env.backend.qpos[0], wanted, env.robot.lin_vel_b[0]))
+            writer.append_data(stage.draw(env.backend.qpos, wanted, env.robot.lin_vel_b[0]))
+
+
+def _everyone(env: ManagerBasedEnv, part: int) -> FloatArray:
+    """The command of one part of the schedule for every robot, [E, 3]."""
+    return np.tile(np.array([SCHEDULE[part]], np.float32), (env.spec.num_envs, 1))
 
 
 class _Stage:
     """Scene, camera and renderer."""
 
-    def __init__(self, model: mujoco.MjModel, body: str) -> None:
+    def __init__(self, model: mujoco.MjModel, body: str, num_robots: int) -> None:
         model.vis.global_.offwidth, model.vis.global_.offheight = WIDTH, HEIGHT
         self._model, self._data = model, mujoco.MjData(model)
         self._body = model.body(body).id
-        self._renderer = mujoco.Renderer(model, height=HEIGHT, width=WIDTH)
+        self._renderer = mujoco.Renderer(
+            model, height=HEIGHT, width=WIDTH, max_geom=SCENE_GEOMS + num_robots * model.ngeom
+        )
+        self._others = mujoco.MjData(model)
+        self._option, self._perturb = mujoco.MjvOption(), mujoco.MjvPerturb()
+        self._places = _grid(num_robots)
         self._camera = mujoco.MjvCamera()
-        self._camera.distance, self._camera.elevation, self._camera.azimuth = 1.75, -16.0, 140.0
+        self._camera.distance = 1.75 + 0.5 * (np.sqrt(num_robots) - 1.0)
+        self._camera.elevation, self._camera.azimuth = -16.0, 140.0
         self._target: np.ndarray | None = None
 
     def draw(self, qpos: np.ndarray, wanted: FloatArray, measured: FloatArray) -> np.ndarray:
-        """One frame, [HEIGHT, WIDTH, 3] bytes."""
-        self._data.qpos[:] = qpos
+        """One frame, [HEIGHT, WIDTH, 3] bytes, of robots at qpos[E, Q].
+
+        Each robot has a world of its own; the film sets them up beside each other.
+        """
+        self._data.qpos[:] = qpos[0]
         mujoco.mj_forward(self._model, self._data)
         base = self._data.xpos[self._body].copy()
         self._follow(base)
         self._renderer.update_scene(self._data, self._camera)
+        for place, position in zip(self._places[1:], qpos[1:], strict=True):
+            self._others.qpos[:] = position
+            self._others.qpos[:2] += place
+            mujoco.mj_forward(self._model, self._others)
+            mujoco.mjv_addGeoms(
+                self._model,
+                self._others,
+                self._option,
+                self._perturb,
+                mujoco.mjtCatBit.mjCAT_DYNAMIC,
+                self._renderer.scene,
+            )
         draw_velocities(self._renderer.scene, self._data, self._body, wanted, measured)
         return self._renderer.render()
 
@@ -128,6 +160,15 @@ class _Stage:
         if np.linalg.norm(look - self._target) > 0.6:  # a new episode started elsewhere
             self._target = look
         self._camera.lookat[:] = self._target
+
+
+def _grid(count: int) -> np.ndarray:
+    """Places [count, 2] in m around the first, which has the middle: near ones first."""
+    reach = int(np.ceil(np.sqrt(count))) // 2 + 1
+    steps = np.arange(-reach, reach + 1)
+    cells = np.stack(np.meshgrid(steps, steps), axis=-1).reshape(-1, 2)
+    nearest = np.argsort(np.abs(cells).max(axis=1) + 0.01 * np.hypot(*cells.T), kind="stable")
+    return cells[nearest[:count]] * _SPACING_M
 
 
 def draw_velocities(

@@ -10,7 +10,7 @@ from unilab_core.config.support import unsupported_settings
 @pytest.mark.parametrize(
     "override",
     ["training.cuda_process_sharing=mps", "training.device=cuda:1",
-     "training.wandb_project=x", "training.wandb_tags=[a,b]", "training.play_steps=7",
+     "training.wandb_project=x", "training.wandb_tags=[a,b]",
      "training.use_compile=true", "training.nan_guard.buffer_size=9"],
 )  # fmt: skip
 def test_a_setting_that_cannot_work_is_named_with_its_reason(conf, override):

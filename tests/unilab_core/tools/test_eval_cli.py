@@ -209,7 +209,8 @@ from unilab_core.tools.policy_source import find_policy
 from unilab_core.tools.video import play_video
 policy, _ = find_policy(Path(sys.argv[1]), None)
 config = EnvConfig.from_dict(policy.contract["env"])
-play_video(policy.act, policy.contract["task"], config, Path(sys.argv[2]), num_steps=6)
+play_video(policy.act, policy.contract["task"], config, Path(sys.argv[2]), num_steps=6,
+           num_envs=3)
 """
 
 
