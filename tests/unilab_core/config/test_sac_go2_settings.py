@@ -29,10 +29,20 @@ def test_the_published_preset_is_the_off_policy_column():
 
 
 def test_the_default_preset_keeps_the_task_itself():
-    """Rewards may be tuned; observations, commands, falls and physics are the task."""
+    """Rewards may be tuned; observations, commands, falls and physics are the task.
+
+    The gait's phase is the same quantity in another encoding (docs/adr/0012).
+    """
     default, published = env_of(), env_of("env.rewards_preset=published")
     assert default.rewards_preset == "default"
-    for section in ("observations", "commands", "terminations", "physics", "ctrl_dt", "sim_dt"):
+    for group, terms in default.observations.items():
+        for name, term in terms.items():
+            other = published.observations[group][name]
+            if name == "gait_phase":
+                assert (term.function, other.function) == ("phase_sin_cos", "phase_sines")
+            else:
+                assert term == other, (group, name)
+    for section in ("commands", "terminations", "physics", "ctrl_dt", "sim_dt"):
         assert getattr(default, section) == getattr(published, section), section
     assert default.actions["joint_position"].params["clip"] == [-1.0, 1.0]
     assert list(default.observations["policy"]) == [
