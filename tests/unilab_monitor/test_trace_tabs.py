@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import pytest
 from synthetic_job import SECOND, collector, fold, iteration, run_info
-from textual.widgets import DataTable, Input, TabbedContent
+from textual.widgets import Input, TabbedContent
 
 from unilab_core.telemetry.rl_trace.demo_trace import generate
 from unilab_monitor.app import MonitorApp
 from unilab_monitor.glyphs import UNICODE
 from unilab_monitor.messages import ViewReady
+from unilab_monitor.pages.row_table import RowTable
 from unilab_monitor.pages.trace_pages import TracePages
 from unilab_monitor.pages.trace_screen import TraceScreen
 from unilab_monitor.panels.ground import GroundScreen
@@ -78,7 +79,7 @@ def page(app):
 
 
 def rows(app, selector):
-    return app.screen.query_one(selector, DataTable).row_count
+    return app.screen.query_one(selector, RowTable).row_count
 
 
 def test_a_job_with_traces_has_tabs_and_keys_for_them(demo):

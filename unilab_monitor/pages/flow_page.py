@@ -6,15 +6,19 @@ from collections.abc import Iterator, Mapping
 
 from rich.text import Text
 from textual.containers import VerticalScroll
-from textual.widgets import DataTable
 
-from unilab_core.telemetry.rl_trace.flow_figures import FEW_FOR_P99, Distribution, FlowFigures
+from unilab_core.telemetry.rl_trace.flow_figures import (
+    FEW_FOR_P99,
+    Distribution,
+    FlowFigures,
+    Stuck,
+)
 from unilab_core.telemetry.rl_trace.flow_parts import TRANSITIONS
 from unilab_core.telemetry.rl_trace.snapshot import Snapshot
 from unilab_core.telemetry.rl_trace.step_figures import StepFigures
 from unilab_monitor.pages.foreign_text import literal
 from unilab_monitor.pages.health_page import missing_hint
-from unilab_monitor.pages.row_table import RowTable
+from unilab_monitor.pages.row_table import Cells, RowTable
 from unilab_monitor.pages.still_text import StillText
 from unilab_monitor.pages.strokes import (
     bar,
@@ -29,6 +33,7 @@ from unilab_monitor.pages.strokes import (
 from unilab_monitor.pages.trace_messages import OpenTrace
 
 FIRST_TRANSITION = "e2e"
+MAX_STEPS = 500
 _EXIT_NAMES = {
     "not-dispatched": "undispatched",
     "generating": "generating",
@@ -118,20 +123,19 @@ class FlowPage(VerticalScroll, can_focus=False):
         """Text is drawn for the width."""
         self._draw()
 
-    def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
+    def on_row_table_highlighted(self, event: RowTable.Highlighted) -> None:
         """The slowest trajectories follow the cursor."""
         event.stop()
-        if event.data_table.id == "flow-transitions":
+        if event.table.id == "flow-transitions":
             self._draw_slowest()
 
-    def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
+    def on_row_table_selected(self, event: RowTable.Selected) -> None:
         """Drill down."""
         event.stop()
-        key = event.row_key.value or ""
-        if event.data_table.id == "flow-transitions":
+        if event.table.id == "flow-transitions":
             self.query_one("#flow-slowest", RowTable).take_focus()
-        elif event.data_table.id in ("flow-slowest", "flow-stuck"):
-            self.post_message(OpenTrace(key))
+        elif event.table.id in ("flow-slowest", "flow-stuck"):
+            self.post_message(OpenTrace(event.key))
 
     def _transitions(self) -> Mapping[str, Distribution]:
         if self._snapshot is None:
@@ -152,10 +156,16 @@ class FlowPage(VerticalScroll, can_focus=False):
             note = f"step {self._step:,} only, Esc: all steps"
         self.query_one("#flow-stages-title", StillText).show(title("Time per transition", note))
         transitions = self._transitions()
-        self.query_one("#flow-transitions", RowTable).fill(_transition_rows(transitions, width))
+        self.query_one("#flow-transitions", RowTable).fill(
+            _transition_rows(transitions, width), _transition_cells
+        )
         self._draw_slowest()
-        self.query_one("#flow-stuck", RowTable).fill(_stuck_rows(snapshot.flow))
-        self.query_one("#flow-steps", RowTable).fill(_step_rows(snapshot.steps))
+        self.query_one("#flow-stuck", RowTable).fill(
+            [(one.id, one) for one in snapshot.flow.stuck], _stuck_cells
+        )
+        self.query_one("#flow-steps", RowTable).fill(
+            [(str(one.step), one) for one in reversed(snapshot.steps[-MAX_STEPS:])], _step_cells
+        )
         self.query_one("#flow-rest", StillText).show(_rest(snapshot, width))
 
     def _draw_slowest(self) -> None:
@@ -164,18 +174,8 @@ class FlowPage(VerticalScroll, can_focus=False):
         head = title(f"Slowest in {name}", "Enter: trace")
         self.query_one("#flow-slowest-title", StillText).show(head)
         longest = found.max or 0.0
-        rows = [
-            (
-                one,
-                (
-                    literal(one, 48),
-                    seconds(value, "strong"),
-                    bar(value / longest if longest else 0.0, 20, "warn"),
-                ),
-            )
-            for one, value in found.slowest
-        ]
-        self.query_one("#flow-slowest", RowTable).fill(rows)
+        rows = [(one, (one, value, longest)) for one, value in found.slowest]
+        self.query_one("#flow-slowest", RowTable).fill(rows, _slowest_cells)
 
 
 def _head(snapshot: Snapshot, width: int) -> Text:
@@ -255,35 +255,44 @@ def _funnel(flow: FlowFigures, width: int) -> Text:
     return text
 
 
+def _slowest_cells(item: tuple[str, float, float]) -> Cells:
+    """Cells of (trajectory, seconds, longest of the table)."""
+    name, value, longest = item
+    share = value / longest if longest else 0.0
+    return (literal(name, 48), seconds(value, "strong"), bar(share, 20, "warn"))
+
+
+_Transition = tuple[str, Distribution, float, int]
+"""(name, figures, longest of the table, width of the bars)"""
+
+
 def _transition_rows(
     transitions: Mapping[str, Distribution], width: int
-) -> list[tuple[str, tuple[Text, ...]]]:
+) -> list[tuple[str, _Transition]]:
     longest = max((one.max or 0.0 for one in transitions.values()), default=0.0)
     size = max(min(width - 78, 40), 6)
-    rows = []
-    for name, one in transitions.items():
-        few = 0 < one.n < FEW_FOR_P99
-        spread = Text("", end="")
-        if one.p50 is not None and one.max is not None and longest:
-            spread = _spread(one.p50 / longest, one.max / longest, size)
-        rows.append(
-            (
-                name,
-                (
-                    cell(name, "strong" if name == "e2e" else "value"),
-                    number(f"{one.n:,}", "label" if one.n else "dim"),
-                    seconds(one.avg),
-                    seconds(one.p50),
-                    seconds(one.p90),
-                    number("n/a", "dim")
-                    if one.p99 is None
-                    else number(short_seconds(one.p99) + ("*" if few else ""), "value"),
-                    seconds(one.max, "warn" if (one.max or 0.0) > 0.0 else "value"),
-                    spread,
-                ),
-            )
-        )
-    return rows
+    return [(name, (name, one, longest, size)) for name, one in transitions.items()]
+
+
+def _transition_cells(item: _Transition) -> Cells:
+    name, one, longest, size = item
+    few = 0 < one.n < FEW_FOR_P99
+    spread = Text("", end="")
+    if one.p50 is not None and one.max is not None and longest:
+        spread = _spread(one.p50 / longest, one.max / longest, size)
+    p99 = number("n/a", "dim")
+    if one.p99 is not None:
+        p99 = number(short_seconds(one.p99) + ("*" if few else ""), "value")
+    return (
+        cell(name, "strong" if name == "e2e" else "value"),
+        number(f"{one.n:,}", "label" if one.n else "dim"),
+        seconds(one.avg),
+        seconds(one.p50),
+        seconds(one.p90),
+        p99,
+        seconds(one.max, "warn" if (one.max or 0.0) > 0.0 else "value"),
+        spread,
+    )
 
 
 def _spread(low: float, high: float, width: int) -> Text:
@@ -294,39 +303,27 @@ def _spread(low: float, high: float, width: int) -> Text:
     return text.append("─" * max(end - full, 0), style_of("warn"))
 
 
-def _stuck_rows(flow: FlowFigures) -> list[tuple[str, tuple[Text, ...]]]:
-    return [
-        (
-            one.id,
-            (
-                literal(one.id, 48),
-                cell(one.milestone.replace("-", " "), "accent"),
-                seconds(None if one.idle_s is None else float(one.idle_s), "warn"),
-                number(str(one.turns), "label"),
-            ),
-        )
-        for one in flow.stuck
-    ]
+def _stuck_cells(one: Stuck) -> Cells:
+    return (
+        literal(one.id, 48),
+        cell(one.milestone.replace("-", " "), "accent"),
+        seconds(None if one.idle_s is None else float(one.idle_s), "warn"),
+        number(str(one.turns), "label"),
+    )
 
 
-def _step_rows(steps: tuple[StepFigures, ...]) -> list[tuple[str, tuple[Text, ...]]]:
-    return [
-        (
-            str(one.step),
-            (
-                number(f"{one.step:,}"),
-                number(f"{one.trajs:,}"),
-                number(f"{one.samples:,}"),
-                seconds(one.rollout_s),
-                seconds(one.gap_s),
-                seconds(one.train_s),
-                seconds(one.idle_s, "warn" if (one.idle_s or 0.0) > 0.05 else "value"),
-                seconds(one.buffer_wait_p50_s),
-                seconds(one.rollout_p50_s),
-            ),
-        )
-        for one in reversed(steps[-500:])
-    ]
+def _step_cells(one: StepFigures) -> Cells:
+    return (
+        number(f"{one.step:,}"),
+        number(f"{one.trajs:,}"),
+        number(f"{one.samples:,}"),
+        seconds(one.rollout_s),
+        seconds(one.gap_s),
+        seconds(one.train_s),
+        seconds(one.idle_s, "warn" if (one.idle_s or 0.0) > 0.05 else "value"),
+        seconds(one.buffer_wait_p50_s),
+        seconds(one.rollout_p50_s),
+    )
 
 
 def _rest(snapshot: Snapshot, width: int) -> Text:

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from rich.text import Text
 from textual.containers import VerticalScroll
 
-from unilab_core.telemetry.rl_trace.damage import DAMAGE_MEANING
+from unilab_core.telemetry.rl_trace.damage import DAMAGE_MEANING, Damage
 from unilab_core.telemetry.rl_trace.snapshot import Snapshot
 from unilab_monitor.pages.foreign_text import literal
-from unilab_monitor.pages.row_table import RowTable
+from unilab_monitor.pages.row_table import Cells, RowTable
 from unilab_monitor.pages.still_text import StillText
 from unilab_monitor.pages.strokes import cell, number, style_of, title
 
@@ -42,30 +42,32 @@ class HealthPage(VerticalScroll, can_focus=False):
         """Show new figures."""
         self.query_one("#health-state", StillText).show(_state(snapshot))
         counts = snapshot.damage.as_dict()
-        rows = [
-            (
-                name,
-                (
-                    cell(name, "warn" if count else "label"),
-                    number(f"{count:,}", "warn" if count else "dim"),
-                    cell(DAMAGE_MEANING[name], "value" if count else "dim"),
-                ),
-            )
-            for name, count in sorted(counts.items(), key=lambda item: item[1] == 0)
-        ]
-        self.query_one("#health-counters", RowTable).fill(rows)
-        files = []
-        for name, damage in snapshot.damaged_files:
-            kinds = {kind: count for kind, count in damage.as_dict().items() if count}
-            note = ", ".join(f"{kind} {count:,}" for kind, count in kinds.items())
-            cells = (literal(name, 60), number(f"{sum(kinds.values()):,}"), cell(note, "label"))
-            files.append((name, cells))
+        rows = sorted(counts.items(), key=lambda item: item[1] == 0)
+        table = self.query_one("#health-counters", RowTable)
+        table.fill([(name, (name, count)) for name, count in rows], _counter_cells)
+        files = [(name, (name, damage)) for name, damage in snapshot.damaged_files]
         table = self.query_one("#health-files", RowTable)
         table.display = bool(files)
-        table.fill(files)
+        table.fill(files, _file_cells)
         note = f"{len(files):,}" if files else "none"
         self.query_one("#health-files-title", StillText).show(title("Files with damage", note))
         self.query_one("#health-checks", StillText).show(_checks(snapshot))
+
+
+def _counter_cells(item: tuple[str, int]) -> Cells:
+    name, count = item
+    return (
+        cell(name, "warn" if count else "label"),
+        number(f"{count:,}", "warn" if count else "dim"),
+        cell(DAMAGE_MEANING[name], "value" if count else "dim"),
+    )
+
+
+def _file_cells(item: tuple[str, Damage]) -> Cells:
+    name, damage = item
+    kinds = {kind: count for kind, count in damage.as_dict().items() if count}
+    note = ", ".join(f"{kind} {count:,}" for kind, count in kinds.items())
+    return (literal(name, 60), number(f"{sum(kinds.values()):,}"), cell(note, "label"))
 
 
 def missing_hint(snapshot: Snapshot, folder: str) -> Text | None:

@@ -7,7 +7,6 @@ from statistics import median
 
 from rich.text import Text
 from textual.containers import VerticalScroll
-from textual.widgets import DataTable
 
 from unilab_core.telemetry.plain import format_duration
 from unilab_core.telemetry.rl_trace.progress_figures import ProgressFigures, StageRun, StepRun
@@ -15,7 +14,7 @@ from unilab_core.telemetry.rl_trace.snapshot import Snapshot
 from unilab_core.telemetry.rl_trace.step_figures import StepFigures
 from unilab_monitor.pages.foreign_text import literal
 from unilab_monitor.pages.health_page import missing_hint
-from unilab_monitor.pages.row_table import RowTable
+from unilab_monitor.pages.row_table import Cells, RowTable
 from unilab_monitor.pages.still_text import StillText
 from unilab_monitor.pages.strokes import (
     STATE_GLYPHS,
@@ -85,12 +84,11 @@ class ProgressPage(VerticalScroll, can_focus=False):
         """Text is drawn for the width."""
         self._draw()
 
-    def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
+    def on_row_table_selected(self, event: RowTable.Selected) -> None:
         """Drill down."""
         event.stop()
-        key = event.row_key.value or ""
-        if event.data_table.id == "progress-steps":
-            self._step = int(key)
+        if event.table.id == "progress-steps":
+            self._step = int(event.key)
             self._draw()
             stages = self.query_one("#progress-stages", RowTable)
             stages.take_focus()
@@ -100,7 +98,7 @@ class ProgressPage(VerticalScroll, can_focus=False):
             step = self._step
             if step is None:
                 step = self._snapshot.progress.stage_step
-            self.post_message(OpenFlow(step, STAGE_TRANSITIONS.get(key)))
+            self.post_message(OpenFlow(step, STAGE_TRANSITIONS.get(event.key)))
 
     def back(self) -> bool:
         """Leave a chosen step; False if there is none."""
@@ -132,10 +130,12 @@ class ProgressPage(VerticalScroll, can_focus=False):
         self.query_one("#progress-head", StillText).show(_head(snapshot, width))
         self.query_one("#progress-strip", StillText).show(_strip(run, self._step, width))
         stages = run.stages if run is not None else ()
-        self.query_one("#progress-stages", RowTable).fill(_stage_rows(stages, width))
+        self.query_one("#progress-stages", RowTable).fill(_stage_rows(stages, width), _stage_cells)
         gantt = _gantt(run, width) if run is not None else Text()
         self.query_one("#progress-gantt", StillText).show(gantt)
-        self.query_one("#progress-steps", RowTable).fill(_step_rows(progress, snapshot.steps))
+        self.query_one("#progress-steps", RowTable).fill(
+            _step_rows(progress, snapshot.steps), _step_cells
+        )
 
 
 def _head(snapshot: Snapshot, width: int) -> Text:
@@ -213,27 +213,27 @@ def _source_mark(stage: StageRun) -> str:
     return "~" if stage.time_source == "anchor" else ""
 
 
-def _stage_rows(stages: tuple[StageRun, ...], width: int) -> list[tuple[str, tuple[Text, ...]]]:
+def _stage_rows(
+    stages: tuple[StageRun, ...], width: int
+) -> list[tuple[str, tuple[StageRun, float, int]]]:
+    """Items are (stage, longest of the table, width of the bars)."""
     longest = max((stage.duration_s or 0.0 for stage in stages), default=0.0)
     size = max(min(width - 58, 40), 8)
-    rows = []
-    for stage in stages:
-        role = STATE_STYLES[stage.state]
-        share = (stage.duration_s or 0.0) / longest if longest else 0.0
-        rows.append(
-            (
-                stage.name,
-                (
-                    literal(stage.name, 24, "value" if stage.occurrences else "dim"),
-                    cell(f"{STATE_GLYPHS[stage.state]} {stage.state}", role),
-                    seconds(stage.duration_s) if stage.occurrences else number("", "dim"),
-                    number(str(stage.occurrences or ""), "label"),
-                    bar(share, size, role) if stage.duration_s is not None else cell(""),
-                    cell(stage.time_source or "", "dim"),
-                ),
-            )
-        )
-    return rows
+    return [(stage.name, (stage, longest, size)) for stage in stages]
+
+
+def _stage_cells(item: tuple[StageRun, float, int]) -> Cells:
+    stage, longest, size = item
+    role = STATE_STYLES[stage.state]
+    share = (stage.duration_s or 0.0) / longest if longest else 0.0
+    return (
+        literal(stage.name, 24, "value" if stage.occurrences else "dim"),
+        cell(f"{STATE_GLYPHS[stage.state]} {stage.state}", role),
+        seconds(stage.duration_s) if stage.occurrences else number("", "dim"),
+        number(str(stage.occurrences or ""), "label"),
+        bar(share, size, role) if stage.duration_s is not None else cell(""),
+        cell(stage.time_source or "", "dim"),
+    )
 
 
 def _gantt(run: StepRun, width: int) -> Text:
@@ -275,41 +275,44 @@ def _over(under: Text, mark: Text) -> Text:
     return result
 
 
+_Step = tuple[StepRun, StepFigures | None, int | None, float | None]
+"""(lines of a step, its sample flow, start of the first step in Unix ms, median length)"""
+
+
 def _step_rows(
     progress: ProgressFigures, steps: tuple[StepFigures, ...]
-) -> list[tuple[str, tuple[Text, ...]]]:
+) -> list[tuple[str, _Step]]:
     figures = {one.step: one for one in steps}
     lengths = [run.duration_s for run in progress.history if run.duration_s is not None]
     usual = median(lengths) if lengths else None
     first = next((run.start_ms for run in progress.history if run.start_ms is not None), None)
-    rows = []
-    for run in reversed(progress.history):
-        one = figures.get(run.step)
-        slow = usual is not None and (run.duration_s or 0.0) > SLOW_FACTOR * usual
-        timed = [stage for stage in run.stages if stage.duration_s is not None]
-        longest = max(timed, key=lambda stage: stage.duration_s or 0.0, default=None)
-        started = None
-        if first is not None and run.start_ms is not None:
-            started = (run.start_ms - first) / 1000.0
-        note = cell("")
-        if longest is not None:
-            note = literal(f"{longest.name} {short_seconds(longest.duration_s)}", 34, "label")
-        rows.append(
-            (
-                str(run.step),
-                (
-                    number(f"{run.step:,}{' !' if slow else ''}", "bad" if slow else "value"),
-                    number("" if started is None else f"+{short_seconds(started)}", "dim"),
-                    seconds(run.duration_s, "bad" if slow else "strong"),
-                    seconds(one.rollout_s if one else None),
-                    seconds(one.gap_s if one else None),
-                    seconds(one.train_s if one else None),
-                    seconds(one.idle_s if one else None, _idle_role(one)),
-                    note,
-                ),
-            )
-        )
-    return rows
+    return [
+        (str(run.step), (run, figures.get(run.step), first, usual))
+        for run in reversed(progress.history)
+    ]
+
+
+def _step_cells(item: _Step) -> Cells:
+    run, one, first_ms, usual = item
+    slow = usual is not None and (run.duration_s or 0.0) > SLOW_FACTOR * usual
+    timed = [stage for stage in run.stages if stage.duration_s is not None]
+    longest = max(timed, key=lambda stage: stage.duration_s or 0.0, default=None)
+    started = None
+    if first_ms is not None and run.start_ms is not None:
+        started = (run.start_ms - first_ms) / 1000.0
+    note = cell("")
+    if longest is not None:
+        note = literal(f"{longest.name} {short_seconds(longest.duration_s)}", 34, "label")
+    return (
+        number(f"{run.step:,}{' !' if slow else ''}", "bad" if slow else "value"),
+        number("" if started is None else f"+{short_seconds(started)}", "dim"),
+        seconds(run.duration_s, "bad" if slow else "strong"),
+        seconds(one.rollout_s if one else None),
+        seconds(one.gap_s if one else None),
+        seconds(one.train_s if one else None),
+        seconds(one.idle_s if one else None, _idle_role(one)),
+        note,
+    )
 
 
 def _idle_role(one: StepFigures | None) -> str:

@@ -7,6 +7,9 @@ then appends events and waits until a snapshot holds them. One JSON object on th
     complete_s   until everything was read          cpu_s       processor time of that
     peak_mib     largest resident size              snapshot_s  making the figures once more
     appended_s   append to figures, worst and median
+
+With `--live-rows-per-s` it measures instead what each page costs while that many rows arrive
+(`live_bench`).
 """
 
 from __future__ import annotations
@@ -26,8 +29,11 @@ from pathlib import Path
 from textual.message import Message
 
 from unilab_core.telemetry.rl_trace import formats
+from unilab_core.telemetry.rl_trace.demo_live import LiveRun, LiveSettings
+from unilab_core.telemetry.rl_trace.demo_trace import EVENTS_PER_TRAJECTORY, TRAJECTORIES_PER_STEP
 from unilab_core.telemetry.rl_trace.reader import TraceReader
 from unilab_core.telemetry.rl_trace.snapshot import Snapshot
+from unilab_monitor.pages.live_bench import LiveBenchSettings, measure_live
 from unilab_monitor.pages.trace_feed import TraceFeed
 from unilab_monitor.pages.trace_messages import FeedFailed, SnapshotReady
 
@@ -128,7 +134,17 @@ def main() -> None:
     parser.add_argument("root", type=Path, nargs="?", help="a trace directory; it is appended to")
     parser.add_argument("--events", type=int, default=2_000_000)
     parser.add_argument("--shards", type=int, default=200)
+    parser.add_argument(
+        "--live-rows-per-s",
+        type=float,
+        default=0.0,
+        help="instead: append this many rows per second and measure what each page costs",
+    )
+    parser.add_argument("--live-s", type=float, default=30.0, help="seconds per page")
+    parser.add_argument("--size", type=_size, default=(120, 40), metavar="COLUMNSxROWS")
     arguments = parser.parse_args()
+    if arguments.live_rows_per_s < 0.0 or arguments.live_s <= 0.0:
+        parser.error("--live-rows-per-s must be at least 0 and --live-s above 0")
     with tempfile.TemporaryDirectory(prefix="unilab-trace-") as folder:
         root = arguments.root
         if root is None:
@@ -136,7 +152,27 @@ def main() -> None:
             size = ["--events", str(arguments.events), "--shards", str(arguments.shards)]
             module = "unilab_core.telemetry.rl_trace.demo_trace"
             subprocess.run([sys.executable, "-m", module, str(root), *size], check=True)
-        print(json.dumps(measure(root)))
+        if arguments.live_rows_per_s:
+            print(json.dumps(_live(root, Path(folder), arguments)))
+        else:
+            print(json.dumps(measure(root)))
+
+
+def _live(root: Path, folder: Path, arguments: argparse.Namespace) -> dict[str, dict[str, float]]:
+    first_step = arguments.events // (EVENTS_PER_TRAJECTORY * TRAJECTORIES_PER_STEP) + 1
+    live = LiveSettings(rows_per_s=arguments.live_rows_per_s, first_step=first_step)
+    # Some time ago already, so that as many trajectories end as begin.
+    run = LiveRun(root, live, int(time.time() * 1000) - 40_000)
+    columns, rows = arguments.size
+    settings = LiveBenchSettings(live_s=arguments.live_s, columns=columns, rows=rows)
+    return measure_live(root, run, folder, settings)
+
+
+def _size(text: str) -> tuple[int, int]:
+    columns, _, rows = text.partition("x")
+    if not (columns.isdigit() and rows.isdigit()):
+        raise argparse.ArgumentTypeError(f"expected COLUMNSxROWS such as 120x40, got {text!r}")
+    return int(columns), int(rows)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from textual.message import Message
 from unilab_core.telemetry.rl_trace.reader import TraceReader
 from unilab_monitor.pages.trace_messages import FeedFailed, SnapshotReady, StepReady, TraceReady
 
+THREAD_NAME = "trace-feed"
 POLL_S, MAX_POLL_S = 0.4, 1.2
 READ_S = 0.3
 SAVE_S = 5.0
@@ -42,7 +43,7 @@ class TraceFeed:
         self._stop = False
         self._going = threading.Event()
         self._going.set()
-        self._thread = threading.Thread(target=self._run, name="trace-feed", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=THREAD_NAME, daemon=True)
 
     def start(self) -> None:
         """Begin to read."""

@@ -11,14 +11,14 @@ from rich.text import Text
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.events import DescendantBlur
-from textual.widgets import DataTable, Input
+from textual.widgets import Input
 
 from unilab_core.telemetry.rl_trace.snapshot import Snapshot
 from unilab_core.telemetry.rl_trace.trace_view import TraceEvent, TraceView
 from unilab_core.telemetry.rl_trace.trajectory_view import TrajectoryView
 from unilab_monitor.pages.foreign_text import literal
 from unilab_monitor.pages.health_page import missing_hint
-from unilab_monitor.pages.row_table import RowTable
+from unilab_monitor.pages.row_table import Cells, RowTable
 from unilab_monitor.pages.still_text import StillText
 from unilab_monitor.pages.strokes import (
     cell,
@@ -171,11 +171,11 @@ class TracePage(VerticalScroll, can_focus=False):
         elif event.input.id == "trace-filter":
             self.query_one("#trace-events", RowTable).take_focus()
 
-    def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
+    def on_row_table_selected(self, event: RowTable.Selected) -> None:
         """Drill down."""
         event.stop()
         events = self._trace.events if self._trace is not None else ()
-        place = int(event.row_key.value or 0)
+        place = int(event.key)
         if place < len(events):
             self.post_message(OpenTrajectory(self._name, events[place].turn))
 
@@ -221,7 +221,7 @@ class TracePage(VerticalScroll, can_focus=False):
         trace = self._trace
         table = self.query_one("#trace-events", RowTable)
         if trace is None:
-            table.fill(())
+            table.fill((), _event_cells)
             self.query_one("#trace-events-title", StillText).show(title("Events"))
             return
         wanted = self.query_one("#trace-filter", Input).value.casefold()
@@ -237,7 +237,8 @@ class TracePage(VerticalScroll, can_focus=False):
         self.query_one("#trace-events-title", StillText).show(title("Events", note))
         first = trace.events[0].unix_ms if trace.events else 0
         table.fill(
-            [(str(place), _event_cells(event, first)) for place, event in found[:MAX_SHOWN_EVENTS]]
+            [(str(place), (event, first)) for place, event in found[:MAX_SHOWN_EVENTS]],
+            _event_cells,
         )
 
 
@@ -246,7 +247,9 @@ def _searched(event: TraceEvent) -> str:
     return " ".join(parts).casefold()
 
 
-def _event_cells(event: TraceEvent, first_ms: int) -> tuple[Text, ...]:
+def _event_cells(item: tuple[TraceEvent, int]) -> Cells:
+    """Cells of an event; the number is the Unix ms of the first one."""
+    event, first_ms = item
     role = "value" if event.scope == "A" else "inherited"
     turn = "" if event.turn is None else f"{'~' if event.turn_inferred else ''}{event.turn}"
     detail = event.detail

@@ -9,14 +9,13 @@ from typing import ClassVar
 from rich.text import Text
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
-from textual.widgets import DataTable
 
 from unilab_core.telemetry.rl_trace.snapshot import Snapshot
 from unilab_core.telemetry.rl_trace.trajectory_index import TrajectoryRow
 from unilab_core.telemetry.rl_trace.trajectory_view import TrajectoryView, TurnView
 from unilab_monitor.pages.foreign_text import literal, literal_block
 from unilab_monitor.pages.health_page import missing_hint
-from unilab_monitor.pages.row_table import RowTable
+from unilab_monitor.pages.row_table import Cells, RowTable
 from unilab_monitor.pages.still_text import StillText
 from unilab_monitor.pages.strokes import (
     number,
@@ -80,8 +79,8 @@ class TrajectoryPage(VerticalScroll, can_focus=False):
         self._snapshot = snapshot
         if not self.is_mounted:
             return
-        rows = [_list_row(one) for one in snapshot.slow_trajectories]
-        self.query_one("#trajectory-list", RowTable).fill(rows)
+        rows = [(one.id, one) for one in snapshot.slow_trajectories]
+        self.query_one("#trajectory-list", RowTable).fill(rows, _list_cells)
         if self._view is None:
             self._draw()
 
@@ -135,21 +134,21 @@ class TrajectoryPage(VerticalScroll, can_focus=False):
         """Go to the list."""
         self.query_one("#trajectory-list", RowTable).take_focus()
 
-    def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
+    def on_row_table_highlighted(self, event: RowTable.Highlighted) -> None:
         """The texts follow the cursor."""
         event.stop()
-        if event.data_table.id == "trajectory-turns" and event.row_key.value is not None:
-            self._turn = int(event.row_key.value)
+        if event.table.id == "trajectory-turns":
+            self._turn = int(event.key)
             self._draw_turn()
 
-    def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
+    def on_row_table_selected(self, event: RowTable.Selected) -> None:
         """Unfold a turn, or open a trajectory."""
         event.stop()
-        if event.data_table.id == "trajectory-turns":
+        if event.table.id == "trajectory-turns":
             self._unfolded = not self._unfolded
             self._draw_turn()
         else:
-            self.post_message(OpenTrajectory(event.row_key.value or ""))
+            self.post_message(OpenTrajectory(event.key))
 
     def _current(self) -> TurnView | None:
         turns = self._view.turns if self._view is not None else ()
@@ -161,7 +160,7 @@ class TrajectoryPage(VerticalScroll, can_focus=False):
         width = max(self.content_size.width - 2, 40)
         self.query_one("#trajectory-head", StillText).show(self._head(width))
         turns = self._view.turns if self._view is not None else ()
-        self.query_one("#trajectory-turns", RowTable).fill(_turn_rows(turns, width))
+        self.query_one("#trajectory-turns", RowTable).fill(_turn_rows(turns, width), _turn_cells)
         self._draw_turn()
         raw = self.query_one("#trajectory-raw", StillText)
         raw.display = self._show_raw and bool(self._raw)
@@ -230,25 +229,27 @@ def _prompt(view: TrajectoryView) -> Text:
     return text.append_text(literal(view.initial_prompt, 300))
 
 
-def _turn_rows(turns: tuple[TurnView, ...], width: int) -> list[tuple[str, tuple[Text, ...]]]:
+def _turn_rows(
+    turns: tuple[TurnView, ...], width: int
+) -> list[tuple[str, tuple[TurnView, float, int]]]:
+    """Items are (turn, longest of the table in ms, width of the bars)."""
     longest = max((turn.total_ms or 0.0 for turn in turns), default=0.0)
     size = max(min(width - 60, 40), 8)
-    return [
-        (
-            str(turn.index),
-            (
-                number(str(turn.index), "warn" if turn.flags else "value"),
-                seconds(_s(turn.total_ms), "strong"),
-                seconds(_s(turn.model_ms), "accent"),
-                seconds(_s(turn.env_ms), "good"),
-                number(_count(turn.prompt_tokens), "label"),
-                number(_count(turn.completion_tokens), "label"),
-                literal(turn.finish_reason, 8, "label"),
-                _shares(turn, longest, size),
-            ),
-        )
-        for turn in turns
-    ]
+    return [(str(turn.index), (turn, longest, size)) for turn in turns]
+
+
+def _turn_cells(item: tuple[TurnView, float, int]) -> Cells:
+    turn, longest, size = item
+    return (
+        number(str(turn.index), "warn" if turn.flags else "value"),
+        seconds(_s(turn.total_ms), "strong"),
+        seconds(_s(turn.model_ms), "accent"),
+        seconds(_s(turn.env_ms), "good"),
+        number(_count(turn.prompt_tokens), "label"),
+        number(_count(turn.completion_tokens), "label"),
+        literal(turn.finish_reason, 8, "label"),
+        _shares(turn, longest, size),
+    )
 
 
 def _shares(turn: TurnView, longest_ms: float, width: int) -> Text:
@@ -291,19 +292,16 @@ def _turn_text(turn: TurnView, max_lines: int) -> Text:
     return text
 
 
-def _list_row(one: TrajectoryRow) -> tuple[str, tuple[Text, ...]]:
+def _list_cells(one: TrajectoryRow) -> Cells:
     reward = "n/a" if one.reward is None else f"{one.reward:g}"
     return (
-        f"{one.id}",
-        (
-            literal(one.id, 48, "bad" if one.inner_bad else "value"),
-            seconds(_s(one.total_ms), "strong"),
-            number(reward),
-            number(_count(one.num_turns), "label"),
-            number(_count(one.step), "label"),
-            number(_count(one.completion_tokens), "label"),
-            number(f"{one.num_bytes:,}", "dim"),
-        ),
+        literal(one.id, 48, "bad" if one.inner_bad else "value"),
+        seconds(_s(one.total_ms), "strong"),
+        number(reward),
+        number(_count(one.num_turns), "label"),
+        number(_count(one.step), "label"),
+        number(_count(one.completion_tokens), "label"),
+        number(f"{one.num_bytes:,}", "dim"),
     )
 
 

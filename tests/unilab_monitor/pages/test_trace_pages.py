@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.text import Text
 from textual.app import App
-from textual.widgets import DataTable, Input, Static, TabbedContent
+from textual.widgets import Input, Static, TabbedContent
 
 from unilab_core.telemetry.rl_trace.demo_trace import generate, worked_rows
 from unilab_core.telemetry.rl_trace.formats import is_trace_directory
@@ -16,6 +16,7 @@ from unilab_core.telemetry.rl_trace.reader import ReaderSettings
 from unilab_monitor.pages.flow_page import FlowPage
 from unilab_monitor.pages.health_page import HealthPage
 from unilab_monitor.pages.progress_page import ProgressPage
+from unilab_monitor.pages.row_table import RowTable
 from unilab_monitor.pages.trace_app import TraceApp, main_once
 from unilab_monitor.pages.trace_page import TracePage
 from unilab_monitor.pages.trace_pages import TracePages, page_names
@@ -50,11 +51,11 @@ def text_of(app, selector):
 
 
 def table(app, selector):
-    return app.query_one(selector, DataTable)
+    return app.query_one(selector, RowTable)
 
 
 def cells(widget):
-    return [[str(cell) for cell in widget.get_row_at(at)] for at in range(widget.row_count)]
+    return [[str(cell) for cell in widget.cells_at(at)] for at in range(widget.row_count)]
 
 
 @pytest.fixture
@@ -70,7 +71,7 @@ def test_the_way_from_a_step_to_a_turn_works_by_keyboard(demo):
         app = app_of(demo)
         async with app.run_test(size=(120, 40)) as pilot:
             await until(pilot, lambda: table(app, "#progress-steps").row_count > 2)
-            assert isinstance(app.focused, DataTable)
+            assert isinstance(app.focused, RowTable)
             await pilot.press("down", "enter")  # the step before the newest
             await until(pilot, lambda: "chosen" in text_of(app, "#progress-strip"))
             assert app.focused is table(app, "#progress-stages")

@@ -36,4 +36,5 @@ Reading (numpy):
     document           the machine-readable object
     state_file         arrival times and positions kept over a restart of the monitor
     demo_trace         generated trace directories
+    demo_live          a generated run that goes on
 """

@@ -34,7 +34,7 @@ _SCORE = (
     "RewardLoopWorker",
     "AgentLoopWorker",
 )
-_TRAIN = (
+TRAIN_EVENTS = (
     ("BUFFER_SAMPLE", "sampled_from_replay_buffer", "ReplayBuffer", "PPOTrainerV1"),
     ("TRAIN_LOGPROB", "old_log_prob_computed", "ActorRolloutWorker", "PPOTrainerV1"),
     ("TRAIN_REF_LOGPROB", "ref_log_prob_computed", "ActorRolloutWorker", "PPOTrainerV1"),
@@ -49,15 +49,16 @@ WORKED_TIMES_MS = {
 }
 """Milliseconds after the prompts were generated; the events are in the order above."""
 EVENTS_PER_TRAJECTORY = 13
+TRAJECTORIES_PER_STEP = 256
 
 
 def worked_rows(start_ms: int, job_id: str = "j") -> list[str]:
     """Rows of the worked set: two prompts, four trajectories, two of them trained."""
-    rows = [_prompt_row(job_id, uid, start_ms, 1) for uid in ("u1", "u2")]
+    rows = [prompt_row(job_id, uid, start_ms, 1) for uid in ("u1", "u2")]
     for sample_id, times in WORKED_TIMES_MS.items():
-        events = (*_START, _SCORE, *_TRAIN)[: len(times)]
-        rows += _event_rows(job_id, sample_id, events, [start_ms + one for one in times], 1)
-    rows.append(_sync_row(job_id, start_ms + 14500, 1))
+        events = (*_START, _SCORE, *TRAIN_EVENTS)[: len(times)]
+        rows += event_rows(job_id, sample_id, events, [start_ms + one for one in times], 1)
+    rows.append(sync_row(job_id, start_ms + 14500, 1))
     return rows
 
 
@@ -67,7 +68,7 @@ def generate(
     num_events: int,
     num_shards: int,
     start_ms: int,
-    trajectories_per_step: int = 256,
+    trajectories_per_step: int = TRAJECTORIES_PER_STEP,
     num_texts: int = 2_000,
     seed: int = 0,
 ) -> None:
@@ -89,18 +90,18 @@ def generate(
             for prompt in range(trajectories_per_step // 4):
                 uid = f"{step:06x}-{prompt:04x}-7e51"
                 stream = streams[rng.randrange(num_shards)]
-                stream.write(_prompt_row("demo-job", uid, at_ms, step))
+                stream.write(prompt_row("demo-job", uid, at_ms, step))
                 for index in range(4):
-                    times = _random_times(rng, at_ms)
+                    times = random_times(rng, at_ms)
                     last = step == steps and index > 1
-                    events = (*_two_rounds(rng), *_TRAIN)
+                    events = (*two_rounds(rng), *TRAIN_EVENTS)
                     kept = rng.randrange(2, 8) if last else len(events)
                     stream.writelines(
-                        _event_rows("demo-job", f"{uid}/{index}", events[:kept], times, step)
+                        event_rows("demo-job", f"{uid}/{index}", events[:kept], times, step)
                     )
                     if not last and len(texts) < num_texts:
-                        texts.append(_trajectory(rng, uid, index, step, times))
-            streams[0].write(_sync_row("demo-job", at_ms + 29_500, step))
+                        texts.append(trajectory_text(rng, uid, index, step, times))
+            streams[0].write(sync_row("demo-job", at_ms + 29_500, step))
     finally:
         for stream in streams:
             stream.close()
@@ -109,12 +110,14 @@ def generate(
     _write_progress(root, steps, start_ms)
 
 
-def _two_rounds(rng: random.Random) -> tuple[tuple[str, str, str, str], ...]:
+def two_rounds(rng: random.Random) -> tuple[tuple[str, str, str, str], ...]:
+    """The events of a rollout with two rounds, its score included."""
     score = f"reward_score_computed_score={rng.random():.4f}"
     return (*_START[:4], *_START[2:], (_SCORE[0], score, *_SCORE[2:]))
 
 
-def _random_times(rng: random.Random, at_ms: int) -> list[int]:
+def random_times(rng: random.Random, at_ms: int) -> list[int]:
+    """Thirteen times of a trajectory whose prompt was generated at `at_ms`."""
     steps_ms = (50, 200, 100, 2000, 500, 3000, 100, 300, 6000, 500, 300, 50, 4000)
     times, now = [], float(at_ms)
     slow = 6.0 if rng.random() < 0.02 else 1.0
@@ -124,31 +127,35 @@ def _random_times(rng: random.Random, at_ms: int) -> list[int]:
     return times
 
 
-def _event_rows(
+def event_rows(
     job_id: str,
     sample_id: str,
     events: tuple[tuple[str, str, str, str], ...],
     times: list[int],
     step: int,
 ) -> Iterator[str]:
+    """Rows of a trajectory, as many as there are events."""
     for (stage, detail, source, target), unix_ms in zip(events, times, strict=False):
         status = "COMPLETE" if stage == "TRAIN_UPDATE" else "RUNNING"
         content = f"from={source}|to={target}|stage={stage}|global_step={step}|detail={detail}"
         yield f"{job_id},sample,{sample_id},{status},{unix_ms},{content}\n"
 
 
-def _prompt_row(job_id: str, uid: str, unix_ms: int, step: int) -> str:
+def prompt_row(job_id: str, uid: str, unix_ms: int, step: int) -> str:
+    """The row that a prompt was generated."""
     content = f"from=DataLoader|to=PPOTrainerV1|stage=DATA_PREPROCESS|global_step={step}"
     return f"{job_id},sample,{uid}/sample,RUNNING,{unix_ms},{content}|detail=uid_generated\n"
 
 
-def _sync_row(job_id: str, unix_ms: int, step: int) -> str:
+def sync_row(job_id: str, unix_ms: int, step: int) -> str:
+    """The row that weights are in use."""
     content = f"from=CheckpointEngineManager|to=RolloutReplica|stage=SYNC_PARAMS|global_step={step}"
     detail = f"weights_synced_global_step={step}"
     return f"{job_id},sample,*/sample,RUNNING,{unix_ms},{content}|detail={detail}\n"
 
 
-def _trajectory(rng: random.Random, uid: str, index: int, step: int, times: list[int]) -> str:
+def trajectory_text(rng: random.Random, uid: str, index: int, step: int, times: list[int]) -> str:
+    """The line of a finished trajectory, with its line break."""
     rounds = ((times[2], times[3], times[4]), (times[4], times[5], times[6]))
     turns = [
         TurnRecord(
@@ -229,7 +236,7 @@ def main() -> None:
     parser.add_argument("--shards", type=int, default=8, help="sample-flow files")
     parser.add_argument("--ago", type=float, default=None, help="seconds from the end to now")
     arguments = parser.parse_args()
-    steps = max(arguments.events // (EVENTS_PER_TRAJECTORY * 256), 1)
+    steps = max(arguments.events // (EVENTS_PER_TRAJECTORY * TRAJECTORIES_PER_STEP), 1)
     ago_ms = int(1000 * (0.0 if arguments.ago is None else arguments.ago))
     start_ms = int(time.time() * 1000) - steps * 30_000 - ago_ms
     generate(
