@@ -167,6 +167,7 @@ class Supervisor:
             )
         else:
             self._attachable = True
+            self._watch.launcher_ready()
             self._state = State.RUNNING
 
     def exits(self, exits: Sequence[ChildExit]) -> None:
