@@ -149,7 +149,8 @@ def actions_at(role: str, phase: str, algo: str | None = None) -> tuple[str, ...
     return tuple(
         action
         for action in ACTIONS
-        if action not in data or (algo or "") in data[action].get(phase, ())
+        if action not in data
+        or (algo or "") in data[action].get(phase, ())
         # Without an algorithm: whether there is any in which it can be done.
         or (algo is None and phase in data[action])
     )

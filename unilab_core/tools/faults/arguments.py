@@ -20,7 +20,10 @@ def add_parsers(names: argparse._SubParsersAction, add: Add) -> None:
     faults.add_argument("--algos", nargs="+", default=list(ALGOS), choices=ALGOS, metavar="ALGO")
     faults.add_argument("--seed", type=int, default=0, help="of the order and the passages")
     faults.add_argument("--jobs", type=int, default=2, help="cases at a time")
-    faults.add_argument("--points", type=int, help="end after so many cases")
+    faults.add_argument("--part", type=_part, default=(1, 1), metavar="K/N", help="a K-th of N")
+    faults.add_argument(
+        "--merge", type=Path, nargs="+", metavar="JSON", help="run nothing: results of parts in one"
+    )
     faults.add_argument("--only", default="", help="cases whose name holds this text")
     faults.add_argument("--out", type=Path, metavar="JSON", help="every point, machine-readable")
     faults.add_argument("--table", type=Path, metavar="MD", help="the table in Markdown")
@@ -42,16 +45,26 @@ def add_parsers(names: argparse._SubParsersAction, add: Add) -> None:
 def _faults(args: argparse.Namespace) -> BenchReport:
     from unilab_core.tools.faults import sweep
 
+    if args.merge:
+        return sweep.merge(args.merge, out=args.out, table=args.table)
     return sweep.run(
         algos=args.algos,
         is_quick=args.quick,
         seed=args.seed,
         jobs=args.jobs,
-        max_points=args.points,
+        part=args.part,
         only=args.only,
         out=args.out,
         table=args.table,
     )
+
+
+def _part(text: str) -> tuple[int, int]:
+    """`3/10` as (3, 10)."""
+    first, _, second = text.partition("/")
+    if not (first.isdigit() and second.isdigit() and 1 <= int(first) <= int(second)):
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected K/N with 1 <= K <= N")
+    return int(first), int(second)
 
 
 def _nemesis(args: argparse.Namespace) -> BenchReport:

@@ -1,18 +1,18 @@
 """The sweep: every phase that a role passes, every action that can strike it there, what must follow.
 
-    row   what                                  exit code          times counted from
-    F01   collector dies (kill)                 10                 the fault
-    F02   learner dies (kill)                   10                 the fault
-    F04   launcher dies (kill, segv, exit)      the signal's       the fault
-    F07   a child dies otherwise                10                 the fault
-    F08   stopped, continued after a while      0                  -
-    F09   stopped for ever                      13                 the hang limit
-    F10   stands still                          13                 the hang limit
-    F16   no shared memory at the start         4                  the fault
-    F18   disk full at a checkpoint             0; 14 at the last  -
-    F19   disk full for metrics, the summary    0                  -
-    F24   a NaN                                 12                 the fault
-    F25   the environment raises                11                 the fault
+row   what                                  exit code          times counted from
+F01   collector dies (kill)                 10                 the fault
+F02   learner dies (kill)                   10                 the fault
+F04   launcher dies (kill, segv, exit)      the signal's       the fault
+F07   a child dies otherwise                10                 the fault
+F08   stopped, continued after a while      0                  -
+F09   stopped for ever                      13                 the hang limit
+F10   stands still                          13                 the hang limit
+F16   no shared memory at the start         4                  the fault
+F18   disk full at a checkpoint             0; 14 at the last  -
+F19   disk full for metrics, the summary    0                  -
+F24   a NaN                                 12                 the fault
+F25   the environment raises                11                 the fault
 """
 
 from __future__ import annotations
@@ -117,7 +117,11 @@ def _cases(algo: str, rng: random.Random) -> Iterator[Case]:
 def _child_cases(
     algo: str, role: str, phase: str, action: str, rng: random.Random
 ) -> Iterator[Case]:
-    n = 1 if phase in ("P0", "P1", "P2", "P6", "P7") or _once(algo, role, phase) else rng.randint(1, 3)
+    n = (
+        1
+        if phase in ("P0", "P1", "P2", "P6", "P7") or _once(algo, role, phase)
+        else rng.randint(1, 3)
+    )
     fault = Fault(role=role, phase=phase, n=n, action=action)
     if _says_nothing_new(phase, action):
         return
@@ -138,9 +142,7 @@ def _child_cases(
             settings=(*case.settings, *SHORT_LIMITS),
         )
         if action == "stop" and phase in ("P2", "P4a", "P4b", "P4d", "P4e") and role in CHILDREN:
-            yield replace(
-                case, row="F08", exit_code=0, says=(), continue_after_s=PAUSE_S
-            )
+            yield replace(case, row="F08", exit_code=0, says=(), continue_after_s=PAUSE_S)
     elif action == "nan":
         says = (name, "NonFiniteError")
         yield replace(case, row="F24", exit_code=int(ExitCode.NON_FINITE), says=says)
@@ -193,7 +195,9 @@ def _full_disk(case: Case) -> Iterator[Case]:
 
 def _launcher_cases(algo: str, phase: str, action: str, rng: random.Random) -> Iterator[Case]:
     passages = {"P0": SEGMENTS[algo], "P1": 2, "P6": 2}.get(phase, 1)
-    for n in range(1, passages + 1) if action in ("kill", "enospc") else (rng.randint(1, passages),):
+    for n in (
+        range(1, passages + 1) if action in ("kill", "enospc") else (rng.randint(1, passages),)
+    ):
         fault = Fault(role="launcher", phase=phase, n=n, action=action)
         case = Case(algo=algo, fault=fault, row="F04", exit_code=0)
         settings = _endless(case) if phase in SIGHTED["launcher"] else ()

@@ -17,6 +17,8 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from unilab_core.config.errors import ConfigError
+from unilab_core.run.json_files import read_json
 from unilab_core.tools.bench.report import BenchReport
 from unilab_core.tools.faults.cases import Case, quick, sweep
 from unilab_core.tools.faults.tiny_job import TinyJob
@@ -57,7 +59,7 @@ def run(
     is_quick: bool,
     seed: int,
     jobs: int,
-    max_points: int | None = None,
+    part: tuple[int, int] = (1, 1),
     only: str = "",
     out: Path | None = None,
     table: Path | None = None,
@@ -69,17 +71,41 @@ def run(
         is_quick: a few cases that cover most rows.
         seed: of the order and of the passages that are struck.
         jobs: cases at a time.
-        max_points: end after so many cases.
+        part: (k, n) runs the k-th of n parts of the sweep; `merge` puts them together.
         only: cases whose name holds this text.
         out: file of the machine-readable result, every point in it.
         table: file of the table, in Markdown.
     """
     cases = quick(algos, seed) if is_quick else sweep(algos, seed)
-    cases = [case for case in cases if only in case.name][:max_points]
-    points = _run_all(cases, jobs)
+    cases = [case for case in cases if only in case.name][part[0] - 1 :: part[1]]
+    settings = {"algos": list(algos), "quick": is_quick, "seed": seed, "jobs": jobs}
+    return _report(_run_all(cases, jobs), settings, out, table)
+
+
+def merge(parts: Sequence[Path], *, out: Path | None, table: Path | None) -> BenchReport:
+    """One report from the `--out` files of several parts.
+
+    Raises:
+        ConfigError: a file is not such a result.
+    """
+    points: dict[str, Point] = {}
+    settings: dict[str, object] = {}
+    for path in parts:
+        record = read_json(path)
+        if record is None or record.get("bench") != "faults":
+            raise ConfigError(f"{path}: not a result of unilab-bench faults")
+        settings = record["settings"]
+        # A part that was run again replaces what it found before.
+        points.update({one["name"]: Point(**one) for one in record["points"]})
+    return _report(list(points.values()), settings, out, table)
+
+
+def _report(
+    points: Sequence[Point], settings: dict[str, object], out: Path | None, table: Path | None
+) -> BenchReport:
     report = BenchReport(
         bench="faults",
-        settings={"algos": list(algos), "quick": is_quick, "seed": seed, "jobs": jobs},
+        settings=settings,
         rows=table_rows(points),
         ok=bool(points) and not any(point.violations for point in points),
     )
@@ -101,7 +127,9 @@ def table_rows(points: Iterable[Point]) -> list[dict]:
         promised = ROWS[name]
         row: dict[str, object] = {"row": name, "fault": promised.what}
         for key, promise_s in (("seen", promised.seen_s), ("ended", promised.ended_s)):
-            times_s = [value for point in group if (value := getattr(point, f"{key}_s")) is not None]
+            times_s = [
+                value for point in group if (value := getattr(point, f"{key}_s")) is not None
+            ]
             shown = times_s if promise_s is not None else []
             row[f"{key}_promise_s"] = promise_s
             row[f"{key}_median_s"] = round(statistics.median(shown), 3) if shown else None

@@ -180,8 +180,8 @@ def _time(point: Point, case: Case, watch: _Watch, job: TinyJob) -> None:
         return  # the job goes on: its end is not about the fault
     from_ns = fired[1]
     if case.row in ("F09", "F10"):
-        still = _STILL.search(job.said())
-        slow = still is not None and still[1].startswith("startup/")
+        phases = _STILL.findall(job.said())  # warnings first; the last line is the verdict
+        slow = bool(phases) and phases[-1].startswith("startup/")
         from_ns += round((STARTUP_HANG_S if slow else HANG_S) * 1e9)
     if watch.seen_ns is not None:
         point.seen_s = max(watch.seen_ns - from_ns, 0) / 1e9
