@@ -70,7 +70,7 @@ def temporary_files(job: TinyJob) -> list[str]:
 
 
 def checkpoint_problem(job: TinyJob) -> str | None:
-    """Why the newest checkpoint of the newest run does not load; None: it does, or there is none."""
+    """Why the newest checkpoint does not load; None: it does, or there is none."""
     run_dirs = job.run_dirs()
     found = sorted((run_dirs[-1] / "checkpoints").glob("checkpoint_*.pt")) if run_dirs else []
     if not found:

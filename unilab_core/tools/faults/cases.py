@@ -1,4 +1,4 @@
-"""The sweep: every phase that a role passes, every action that can strike it there, what must follow.
+"""The sweep: every phase that a role passes, every action that strikes there, what must follow.
 
 row   what                                  exit code          times counted from
 F01   collector dies (kill)                 10                 the fault
@@ -61,7 +61,9 @@ class Case:
     @property
     def name(self) -> str:
         """For people."""
-        tail = "" if self.continue_after_s is None else f"+cont{self.continue_after_s:g}"
+        tail = "" if self.continue_after_s is None else f", continued after {PAUSE_S:g} s"
+        if self.exit_code == ExitCode.FINAL_SAVE_FAILED:
+            tail = ", at the last save"
         return f"{self.algo} {self.fault}{tail}"
 
     @property
@@ -84,7 +86,7 @@ def sweep(algos: Sequence[str], seed: int) -> list[Case]:
 
 
 def quick(algos: Sequence[str], seed: int) -> list[Case]:
-    """A few cases of each algorithm that cover every row; what continuous integration can afford."""
+    """A few cases of each algorithm that cover most rows; what a quick check can afford."""
     wanted = {
         "sac": ("collector:P4e:kill", "launcher:P4a:kill", "learner:P4a:nan", "collector:P4a:stop"),
         "ppo": ("learner:P4b:kill", "collector:P4a:raise", "learner:P5:enospc"),

@@ -100,10 +100,7 @@ def slopes(samples: Sequence[Sample]) -> list[dict]:
     for name in QUANTITIES:
         values = np.array([getattr(sample, name) for sample in counted], float)
         slope = float(np.polyfit(cycles, values, 1)[0])
-        if name == "rss_kib":
-            flat = slope <= RSS_LIMIT_KIB
-        else:
-            flat = bool(values[-1] <= values[0])
+        flat = slope <= RSS_LIMIT_KIB if name == "rss_kib" else bool(values[-1] <= values[0])
         rows.append(
             {
                 "quantity": name,

@@ -143,7 +143,8 @@ def table_rows(points: Iterable[Point]) -> list[dict]:
 def markdown(rows: Sequence[dict]) -> str:
     """The same rows as a Markdown table; times in seconds."""
     lines = [
-        "| row | fault | seen: promise | median | worst | ended: promise | median | worst | points | wrong |",
+        "| row | fault | seen: promise | median | worst "
+        "| ended: promise | median | worst | points | wrong |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
