@@ -78,11 +78,11 @@ class FaultPoint:
         os.write(sys.stderr.fileno(), line.encode())
         match fault.action:
             case "kill":
-                os.kill(os.getpid(), signal.SIGKILL)
+                signal.raise_signal(signal.SIGKILL)
             case "segv":
-                os.kill(os.getpid(), signal.SIGSEGV)
+                signal.raise_signal(signal.SIGSEGV)
             case "stop":
-                os.kill(os.getpid(), signal.SIGSTOP)
+                signal.raise_signal(signal.SIGSTOP)
             case "exit":
                 os._exit(EXIT_CODE)
             case "raise":

@@ -13,8 +13,9 @@ from pathlib import Path
 
 from unilab_core.nets.torch_file import DamagedFileError, read_torch_file
 from unilab_core.tools.faults.tiny_job import JOB, TinyJob
+from unilab_ipc.errors import IpcError
 from unilab_ipc.memory import SHM_DIR
-from unilab_ipc.peers import process_start_ticks, process_state
+from unilab_ipc.peers import Peer, process_start_ticks
 from unilab_ipc.registry import RUNTIME_DIR_VARIABLE
 
 KEPT_IN_REGISTRY = frozenset({"owner.lock", "ended.json"})
@@ -40,11 +41,22 @@ def end_processes(job: TinyJob) -> list[int]:
     """SIGKILL to whatever is left; each was identified by its environment a moment ago."""
     left = processes_of(job)
     for pid in left:
-        ticks = process_start_ticks(pid)
-        if ticks is not None and process_state(pid) != "Z":
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        signal_process(pid, signal.SIGKILL)
     return left
+
+
+def signal_process(pid: int, signum: int) -> None:
+    """Signal a process that was just identified as one of the job; one that has ended is no error.
+
+    Through a pidfd that is opened with the start time: the number alone may be somebody else's.
+    """
+    ticks = process_start_ticks(pid)
+    if ticks is None:
+        return
+    peer = Peer("process", 0, pid, ticks)
+    with contextlib.suppress(IpcError):
+        peer.open().send_signal(signum)
+    peer.close()
 
 
 def shared_names(job: TinyJob) -> list[str]:

@@ -10,9 +10,7 @@ machine all the same, which is the point.
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import random
 import signal
 import subprocess
@@ -27,9 +25,8 @@ from pathlib import Path
 
 from unilab_core.run.exit_codes import ExitCode
 from unilab_core.tools.bench.report import BenchReport
-from unilab_core.tools.faults.audit import end_processes, leftovers, processes_of
+from unilab_core.tools.faults.audit import end_processes, leftovers, processes_of, signal_process
 from unilab_core.tools.faults.tiny_job import ENDLESS, SHORT_LIMITS, TinyJob
-from unilab_ipc.peers import process_start_ticks
 
 VICTIMS = ("launcher", "collector", "learner", "everybody")
 BLOWS = ("kill", "segv", "stop", "pause")
@@ -180,9 +177,7 @@ def _command(pid: int) -> bytes:
 
 def _send(pids: Sequence[int], signum: int) -> None:
     for pid in pids:
-        if process_start_ticks(pid) is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signum)
+        signal_process(pid, signum)
 
 
 def _all_gone(job: TinyJob, launcher: subprocess.Popen[bytes], deadline_s: float) -> bool:

@@ -7,8 +7,6 @@ where it is the launcher that died, when the first child reports its end on the 
 
 from __future__ import annotations
 
-import contextlib
-import os
 import re
 import signal
 import subprocess
@@ -24,6 +22,7 @@ from unilab_core.tools.faults.audit import (
     end_processes,
     leftovers,
     processes_of,
+    signal_process,
 )
 from unilab_core.tools.faults.cases import Case
 from unilab_core.tools.faults.tiny_job import HANG_S, JOB, STARTUP_HANG_S, TinyJob
@@ -151,8 +150,7 @@ class _Watch:
         pid, t_ns = fired
         if now_s - t_ns / 1e9 >= (self._case.continue_after_s or 0.0):
             self._continued = True
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGCONT)
+            signal_process(pid, signal.SIGCONT)
 
 
 def fired_at(job: TinyJob, case: Case) -> tuple[int, int] | None:
