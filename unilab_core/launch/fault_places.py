@@ -37,9 +37,8 @@ def _sight(role: str, *phases: str) -> tuple[Sight, ...]:
 _PLACES: dict[str, tuple[Place | Sight, ...]] = {
     # Named, locked and allocated, but not ready: what an attaching process must tell apart.
     "P0": (Place(owner="unilab_ipc.memory", method="_publish"),),
-    "P1": (
-        Place(owner="unilab_core.launch.processes:ChildProcess", method="__init__", moment="after"),
-    ),
+    # The child runs, and nobody knows of it yet.
+    "P1": (Place(owner="unilab_core.launch.processes", method="_identify"),),
     "P2": (Place(owner="unilab_core.launch.job_files:JobFiles", method="write_job_record"),),
     "P3": (Place(owner="unilab_ipc.heartbeat:RoleBeat", method="phase", when=_supervises),),
     "P4a": (
