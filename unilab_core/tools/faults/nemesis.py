@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -66,8 +67,11 @@ def run(
         tempfile.TemporaryDirectory(prefix="unilab-nemesis-") as folder,
         ThreadPoolExecutor(jobs) as pool,
     ):
+        stop = threading.Event()
         futures = [
-            pool.submit(_round, plan_round(seed, index, algos), Path(folder, f"round-{index:04d}"))
+            pool.submit(
+                _round, plan_round(seed, index, algos), Path(folder, f"round-{index:04d}"), stop
+            )
             for index in range(rounds)
         ]
         try:
@@ -75,7 +79,8 @@ def run(
                 done.append(future.result())
                 _show(done[-1], len(done), rounds)
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
+            stop.set()  # the jobs that run are ended before their folders go
+            pool.shutdown(cancel_futures=True)
             raise
     report = BenchReport(
         bench="nemesis",
@@ -115,7 +120,7 @@ def expected_codes(plan: Round) -> frozenset[int]:
     return frozenset({int(ExitCode.PROCESS_DIED)})
 
 
-def _round(plan: Round, folder: Path) -> Round:
+def _round(plan: Round, folder: Path, stop: threading.Event) -> Round:
     folder.mkdir()
     job = TinyJob(folder=folder, algo=plan.algo)
     launcher = job.start((f"algo.max_iterations={ENDLESS}", *SHORT_LIMITS))
@@ -123,7 +128,7 @@ def _round(plan: Round, folder: Path) -> Round:
     try:
         _strike(plan, job, launcher, start_s + plan.at_s)
         struck_s = time.monotonic()
-        if _all_gone(job, launcher, struck_s + END_BOUND_S):
+        if _all_gone(job, launcher, struck_s + END_BOUND_S, stop):
             plan.ended_s = round(time.monotonic() - struck_s, 3)
         else:
             plan.violations.append(f"hang: alive {END_BOUND_S:.0f} s after the blow")
@@ -134,7 +139,10 @@ def _round(plan: Round, folder: Path) -> Round:
         expected = sorted(expected_codes(plan))
         plan.violations.append(f"exit: got {plan.exit_code}, expected one of {expected}")
     plan.output = job.said()[-3000:] if plan.violations else ""
-    _restart(plan, job)
+    if stop.is_set():
+        job.collect_garbage()
+    else:
+        _restart(plan, job)
     return plan
 
 
@@ -180,8 +188,10 @@ def _send(pids: Sequence[int], signum: int) -> None:
         signal_process(pid, signum)
 
 
-def _all_gone(job: TinyJob, launcher: subprocess.Popen[bytes], deadline_s: float) -> bool:
-    while time.monotonic() < deadline_s:
+def _all_gone(
+    job: TinyJob, launcher: subprocess.Popen[bytes], deadline_s: float, stop: threading.Event
+) -> bool:
+    while time.monotonic() < deadline_s and not stop.is_set():
         if launcher.poll() is not None and not processes_of(job):
             return True
         time.sleep(LOOK_S)

@@ -155,7 +155,7 @@ def markdown(rows: Sequence[dict]) -> str:
 
 def _run_all(cases: Sequence[Case], jobs: int) -> list[Point]:
     points: list[Point] = []
-    lock = threading.Lock()
+    stop = threading.Event()
     with (
         tempfile.TemporaryDirectory(prefix="unilab-faults-") as folder,
         ThreadPoolExecutor(jobs) as pool,
@@ -167,17 +167,17 @@ def _run_all(cases: Sequence[Case], jobs: int) -> list[Point]:
             place = root / f"case-{index:04d}"
             place.mkdir()
             resume = bases[case.algo] if case.resumes else None
-            return run_case(case, place, resume=resume)
+            return run_case(case, place, resume=resume, stop=stop)
 
         futures = [pool.submit(one, index, case) for index, case in enumerate(cases)]
         try:
             for future in as_completed(futures):
                 point = future.result()
-                with lock:
-                    points.append(point)
+                points.append(point)
                 _show(point, len(points), len(cases))
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
+            stop.set()  # the jobs that run are ended before their folders go
+            pool.shutdown(cancel_futures=True)
             raise
     return points
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import signal
 import subprocess
+import threading
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -65,8 +66,18 @@ class Point:
         return asdict(self)
 
 
-def run_case(case: Case, folder: Path, *, resume: Path | None = None) -> Point:
-    """Run one case in an empty folder; `resume` is the run that P7 goes on from."""
+def run_case(
+    case: Case, folder: Path, *, resume: Path | None = None, stop: threading.Event | None = None
+) -> Point:
+    """Run one case in an empty folder.
+
+    Args:
+        case: what to do.
+        folder: place for everything of it.
+        resume: the run that P7 goes on from.
+        stop: once set, the case is cut short and its processes are ended.
+    """
+    stop = threading.Event() if stop is None else stop
     job = TinyJob(folder=folder, algo=case.algo)
     fault = case.fault
     point = Point(
@@ -76,7 +87,7 @@ def run_case(case: Case, folder: Path, *, resume: Path | None = None) -> Point:
     launcher = job.start(case.settings, fault=str(fault), resume=resume)
     watch = _Watch(job, case, launcher)
     try:
-        ended_in_time = watch.follow(start_ns + round(BOUND_S * 1e9))
+        ended_in_time = watch.follow(start_ns + round(BOUND_S * 1e9), stop)
     finally:
         left = end_processes(job) if launcher.poll() is None or watch.overdue else []
         point.exit_code = launcher.wait()
@@ -85,6 +96,8 @@ def run_case(case: Case, folder: Path, *, resume: Path | None = None) -> Point:
     point.wall_s = (time.monotonic_ns() - start_ns) / 1e9
     _time(point, case, watch, job)
     _judge(point, case, job)
+    if watch.overdue:
+        job.collect_garbage()
     return point
 
 
@@ -103,9 +116,9 @@ class _Watch:
         self._continued = case.continue_after_s is None
         self._next_look_s = 0.0
 
-    def follow(self, deadline_ns: int) -> bool:
-        """Until no process is left; False when the deadline came first."""
-        while time.monotonic_ns() < deadline_ns:
+    def follow(self, deadline_ns: int, stop: threading.Event) -> bool:
+        """Until no process is left; False when the deadline or the request to stop came first."""
+        while time.monotonic_ns() < deadline_ns and not stop.is_set():
             gone = self._launcher.poll() is not None
             if gone and not (self._case.launcher_dies and processes_of(self._job)):
                 self.ended_ns = time.monotonic_ns()
