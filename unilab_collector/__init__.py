@@ -1,6 +1,7 @@
 """The collector process: owns the environments, steps them, writes experience.
 
 - ``__main__``: start-up (environment once, ``env_spec.json``, attach) and the way out
+- ``fault_places``: where ``UNILAB_FAULT`` can strike this process
 - ``wiring``: each algorithm's loop from the job's segments
 - ``slot_loop``: the vector tick over the inference slot (PPO, SAC, FlashSAC)
 - ``replay_feed``: transitions into the bounded replay ingress (SAC)

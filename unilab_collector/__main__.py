@@ -12,12 +12,14 @@ from __future__ import annotations
 import os
 from contextlib import ExitStack
 
+from unilab_collector.fault_places import places
 from unilab_collector.wiring import CollectorParts, wire
 from unilab_core.config.errors import ConfigError
 from unilab_core.contracts import Env
 from unilab_core.envs import make_env
 from unilab_core.run.child import ChildContext, child_parser, child_session
 from unilab_core.run.failures import EnvError
+from unilab_core.run.fault_child import arm_child
 from unilab_core.run.job_segments import open_ring
 from unilab_core.telemetry.timeline.session import open_timeline
 from unilab_ipc.metric_queue import RingWriter
@@ -33,6 +35,7 @@ def main() -> None:
         "--spec-only", action="store_true", help="write env_spec.json and leave (for --dry-run)"
     )
     args = parser.parse_args()
+    arm_child("collector", args.job, lambda fault, job: places(fault, job.algo, job.task))
     with child_session("collector", args) as ctx, ExitStack() as stack:
         env = _build_env(ctx)
         stack.callback(env.close)

@@ -2,6 +2,7 @@
 
 __main__.py            joins the job, imports torch, runs the session
 session.py             build, attach, loop, result
+fault_places.py        where UNILAB_FAULT can strike this process
 wiring.py              each algorithm's loop from the job's segments
 learner.py             what every algorithm's learner offers
 {sac,flash_sac,ppo,appo}_learner.py   data and figures between the loop and algos/

@@ -9,13 +9,17 @@
 
 import time
 
-from unilab_core.run.child import child_session
+from unilab_core.run.child import child_parser, child_session
+from unilab_core.run.fault_child import arm_child
+from unilab_learner.fault_places import places
 from unilab_learner.start_times import StartTimes
 
 
 def main() -> None:
     """Run one learner; leaves with its exit code."""
-    with child_session("learner") as ctx:
+    args = child_parser("learner").parse_args()
+    arm_child("learner", args.job, lambda fault, job: places(fault, job.algo))
+    with child_session("learner", args) as ctx:
         ctx.beat.phase("startup/begin")
         started_ns = time.monotonic_ns()
         import torch  # noqa: F401 - timed by itself: all else follows it

@@ -147,8 +147,9 @@ def _train(
             logger.note(_export_onnx(ctx))
         ctx.beat.phase("finalize/collector_metrics_drain", awaits="collector")
         _wait_collector_end(ctx, collector)
-    finally:
+        # Not in `finally`: a failure is reported with the phase in which it happened.
         ctx.beat.phase("finalize/logger_finish")
+    finally:
         logger.close(close_s)
     result = session_result(
         ResultParts(

@@ -17,6 +17,7 @@ ending.py         last_state.json, run_summary.json, the last line
 play.py           the video after a completed training
 detach.py         --detach
 dry_run.py        --dry-run
+fault_places.py   where UNILAB_FAULT can strike the launcher
 jobs.py           gc, list, stop, stacks
 
 Nothing here imports torch, mujoco or textual.

@@ -8,6 +8,7 @@ import argparse
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 
 from unilab_core.launch.arguments import COMMANDS, command_parser, run_parser
@@ -84,6 +85,10 @@ def _guarded(command: Callable[[], int]) -> int:
         return _complain(sanitize(str(error), 1000), exit_code_of(error))
     except KeyboardInterrupt:
         return exit_code_of_signal(signal.SIGINT)
+    except Exception as error:  # noqa: BLE001 - the process entry point
+        traceback.print_exc()
+        what = f"failed: {type(error).__name__}: {error}"
+        return _complain(sanitize(what, 1000), int(ExitCode.PROCESS_DIED))
 
 
 def _complain(message: str, code: int) -> int:

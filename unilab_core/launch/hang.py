@@ -7,6 +7,8 @@ only that role is reported:
     collector awaits learner, learner still  ->  the learner is reported
     collector awaits learner, learner busy   ->  nothing
     collector awaits learner awaits collector, both still  ->  a deadlock; the first one is reported
+    learner awaits launcher, job not yet attachable        ->  the launcher waits for the collector
+    collector awaits launcher, job attachable long since   ->  the collector is reported
 
 Time counts only while the launcher itself runs: after a suspend or on a starved host the watchdog
 must not take its own pause for a standstill of the others.
@@ -73,6 +75,13 @@ class HangWatch:
         self._last_ns = clock.now_ns()
         self._watch_ns = 0
         self._watched: dict[Key, _Watched] = {}
+        self._launcher_ready = False
+
+    def launcher_ready(self) -> None:
+        """The job is attachable: from here on nobody waits for the launcher for a good reason."""
+        self._launcher_ready = True
+        for watched in self._watched.values():
+            watched.since_ns = self._watch_ns
 
     def look(self, rows: list[RoleStatus]) -> list[Finding]:
         """Compare the rows of the living children with what was seen before."""
@@ -121,11 +130,15 @@ class HangWatch:
             if self._still_s(row) < self._limits.warn_of_phase(row.phase):
                 return None  # somebody along the chain is busy: the others wait for a good reason
             chain.append(row)
-            if row.awaits is None:
+            if row.awaits is None or (row.awaits == "launcher" and self._launcher_ready):
                 return self._finding(row, chain[:-1], deadlock=False)
-            row = by_key.get((row.awaits, row.rank))
+            # Before the job is attachable the launcher itself waits for the collector.
+            awaited = "collector" if row.awaits == "launcher" else row.awaits
+            if awaited == row.role:
+                return None
+            row = by_key.get((awaited, row.rank))
         if row is None:
-            return None  # waits for the launcher, or for a role whose end is handled elsewhere
+            return None  # waits for a role whose end is handled elsewhere
         return self._finding(row, [other for other in chain if other is not row], deadlock=True)
 
     def _finding(self, row: RoleStatus, waiting: list[RoleStatus], *, deadlock: bool) -> Finding:

@@ -58,10 +58,12 @@ class ChildProcess:
                 start_new_session=True,
                 pass_fds=() if echo_fd is None else (echo_fd,),
             )
-        ticks = process_start_ticks(self._popen.pid)
-        if ticks is None:
-            raise IpcError(f"{spec.role}-{spec.rank}: no process after its start")
-        self.peer = Peer(spec.role, spec.rank, self._popen.pid, ticks).open()
+        try:
+            self.peer = _identify(spec, self._popen.pid)
+        except BaseException:  # no descriptor left, say: nobody knows of this child yet
+            self._popen.kill()
+            self._popen.wait()
+            raise
 
     @property
     def pid(self) -> int:
@@ -112,6 +114,14 @@ class ChildProcess:
             phase="ended",
             error=read_json(self._error),
         )
+
+
+def _identify(spec: ProcessSpec, pid: int) -> Peer:
+    """The child by pid and start time, held by a pidfd."""
+    ticks = process_start_ticks(pid)
+    if ticks is None:
+        raise IpcError(f"{spec.role}-{spec.rank}: no process after its start")
+    return Peer(spec.role, spec.rank, pid, ticks).open()
 
 
 def capture_stacks(peer: Peer, log: Path) -> str:

@@ -33,6 +33,7 @@ from unilab_core.launch.ending import (
     now_utc,
     write_ending,
 )
+from unilab_core.launch.fault_places import places
 from unilab_core.launch.job_files import JobFiles
 from unilab_core.launch.launch_trace import LaunchTrace
 from unilab_core.launch.loop import Loop, SignalPipe
@@ -45,6 +46,8 @@ from unilab_core.launch.upload import upload_video
 from unilab_core.run.child import STACKS_SIGNAL
 from unilab_core.run.exit_codes import ExitCode
 from unilab_core.run.failures import CheckpointError, RunDirError
+from unilab_core.run.fault_point import arm
+from unilab_core.run.faults import read_fault, require_occurs
 from unilab_core.run.job_trace import open_trace, target_of, trace_facts
 from unilab_core.run.json_files import write_json_atomic
 from unilab_core.run.machine import software_versions
@@ -88,12 +91,23 @@ class RunOptions:
 def run_training(options: RunOptions, console: Console, environ: Mapping[str, str]) -> int:
     """Train; the exit code."""
     config = build_config(options, environ)
+    _arm_fault(config, environ)
     job = options.job or default_job_name(config.algo.algo, config.training.task_name)
     validate_job_name(job)
     # Before the first object exists: a signal must never fall between creation and removal.
     with SignalPipe(ignore_hangup=options.detached) as signals:
         run = _TrainingRun(config, job, options, console, environ, signals)
         return run.run()
+
+
+def _arm_fault(config: Config, environ: Mapping[str, str]) -> None:
+    """`UNILAB_FAULT`, checked here for every role before anything exists."""
+    fault = read_fault(environ)
+    if fault is None:
+        return
+    require_occurs(fault, config.algo.algo)
+    if fault.role == "launcher":
+        arm(fault, places(fault))
 
 
 def build_config(options: RunOptions, environ: Mapping[str, str]) -> Config:

@@ -167,6 +167,7 @@ class Supervisor:
             )
         else:
             self._attachable = True
+            self._watch.launcher_ready()
             self._state = State.RUNNING
 
     def exits(self, exits: Sequence[ChildExit]) -> None:
@@ -306,8 +307,8 @@ class Supervisor:
         if finding.kind == "warn":
             self._driver.say(f"warning: {name} (pid {pid}) {cause} in phase {finding.phase}")
             return
-        stacks = self._driver.stacks(finding.role, finding.rank)
-        self._driver.say(stacks)
+        if "stopped, state T" not in cause:  # a stopped process cannot print its stacks
+            self._driver.say(self._driver.stacks(finding.role, finding.rank))
         self._fail(
             Failure(
                 exit_code=int(ExitCode.HANG),
@@ -318,6 +319,8 @@ class Supervisor:
                 phase=finding.phase,
             )
         )
+        # It answers nothing: waiting for it to leave would only cost the grace.
+        self._driver.send_signal(finding.role, finding.rank, signal.SIGKILL)
 
     def _standstill(self, finding: Finding) -> str:
         notes: list[str] = []

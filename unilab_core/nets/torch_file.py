@@ -16,7 +16,7 @@ import os
 import pickle
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 
@@ -44,8 +44,7 @@ def write_torch_file(path: Path, content: Mapping[str, Any]) -> None:
             file.write(MAGIC)
             file.write(len(payload).to_bytes(_LENGTH_BYTES, "little"))
             file.write(hashlib.sha256(payload).digest())
-            file.flush()
-            os.fsync(file.fileno())
+            _sync(file)
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
@@ -71,6 +70,12 @@ def read_torch_file(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise DamagedFileError(f"{path}: holds {type(content).__name__}, expected a mapping")
     return content
+
+
+def _sync(file: BinaryIO) -> None:
+    """Everything written so far is on the disk."""
+    file.flush()
+    os.fsync(file.fileno())
 
 
 def fsync_directory(path: Path) -> None:

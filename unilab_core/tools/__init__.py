@@ -7,4 +7,5 @@ policy_source.py   which policy file
 video.py           play_video.mp4
 offscreen.py       rendering without a display
 bench/             unilab-bench
+faults/            its commands faults, nemesis and cycles
 """

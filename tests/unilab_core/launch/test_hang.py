@@ -75,6 +75,25 @@ def test_who_waits_for_the_launcher_does_not_hang(looks):
     assert looks.for_seconds(700, row("learner", awaits="launcher", phase="startup/wait_job")) == []
 
 
+def test_before_the_job_is_attachable_the_launcher_itself_waits_for_the_collector(looks):
+    waiting = row("learner", awaits="launcher", phase="startup/wait_job")
+    found = looks.for_seconds(600, waiting, row("collector", phase="startup/env_build"))
+    assert set(found) == {("warn", "collector"), ("hang", "collector")}
+
+
+def test_a_collector_that_waits_while_segments_are_made_does_not_hang(looks):
+    rows = [row(role, awaits="launcher", phase="startup/wait_job") for role in ("collector",)]
+    assert looks.for_seconds(700, *rows) == []
+
+
+def test_who_still_waits_for_the_launcher_when_the_job_is_attachable_hangs(looks):
+    stopped = row("collector", awaits="launcher", phase="startup/wait_job")
+    assert looks.for_seconds(700, stopped) == []
+    looks.watch.launcher_ready()
+    assert looks.for_seconds(599, stopped) == [("warn", "collector")]
+    assert ("hang", "collector") in looks.for_seconds(1, stopped)
+
+
 def test_starting_and_compiling_have_a_limit_of_their_own(looks):
     compiling = row("learner", phase="startup/compile")
     found = looks.for_seconds(599, compiling)

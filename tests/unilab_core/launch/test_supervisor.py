@@ -417,7 +417,12 @@ def test_collector_hangs(history):
     ]
     history.waits(50)
     assert history.driver.said[1] == "stacks of collector"
-    assert history.driver.calls == ["stop 2", "SIGTERM learner", "SIGTERM collector"]
+    assert history.driver.calls == [
+        "stop 2",
+        "SIGTERM learner",
+        "SIGTERM collector",
+        "SIGKILL collector",
+    ]
     history.waits(3)
     history.job.exits([history.exit("learner", 0), history.exit("collector", -9)])
     outcome = history.job.outcome
@@ -433,6 +438,22 @@ def test_a_stopped_process_is_named_as_stopped(history):
     history.waits(10)
     assert "learner-0" in history.driver.said[0]
     assert "stopped, state T" in history.driver.said[0]
+    history.waits(50)
+    assert not any("stacks" in line for line in history.driver.said), "it cannot print any"
+    assert history.driver.calls[-1] == "SIGKILL learner"
+
+
+def test_a_collector_that_never_takes_the_job_up_is_the_one_who_hangs(history):
+    history.sees(
+        history.row("collector", phase="startup/wait_job", awaits="launcher"),
+        history.row("learner", phase="startup/wait_job", awaits="launcher"),
+    )
+    history.job.spec_ready()
+    history.sees(history.row("learner", phase="startup/attach", awaits="collector"))
+    history.waits(599)
+    assert history.job.state is State.RUNNING
+    history.waits(2)
+    assert history.driver.calls[-1] == "SIGKILL collector"
 
 
 def test_a_role_that_goes_on_is_said_to(history):

@@ -10,4 +10,5 @@ holds. Ratios compare figures of the same run, in alternating blocks, because ma
 - ``walk``: time until a policy passes the evaluation
 - ``trace``: a job that writes RL traces against the same job without
 - ``learn``: returns of small Gymnasium tasks beside published scores
+- ``faults``, ``nemesis``, ``cycles``: what a job does on a bad day (``unilab_core.tools.faults``)
 """

@@ -14,6 +14,7 @@ from pathlib import Path
 from unilab_core.config.errors import ConfigError
 from unilab_core.telemetry.timeline.wire import DamagedTraceError
 from unilab_core.tools.bench.report import BenchReport
+from unilab_core.tools.faults.arguments import add_parsers
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -87,6 +88,8 @@ def _parser() -> argparse.ArgumentParser:
     trace.add_argument("--blocks", type=int, default=5)
     trace.add_argument("--block-s", type=float, default=15.0)
     trace.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
+
+    add_parsers(names, _add)
     return parser
 
 
