@@ -116,7 +116,8 @@ class RingReader:
     def __init__(self, segment: Segment, from_oldest: bool = True) -> None:
         self._view = segment.view
         self._data = self._view["data"].data
-        self._next_seq: int | None = None
+        # Before the first record it is known which one comes next: losing that one counts as well.
+        self._next_seq: int | None = 0 if self._word("written_count") == 0 else None
         self.lapped_count = 0
         """Records overwritten before this reader came to them."""
         self.invalid_count = 0
