@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-HERE = Path(__file__).parent
-for folder in (HERE, HERE.parent / "unilab_core" / "launch", HERE.parent / "unilab_monitor"):
-    sys.path.insert(0, str(folder))
+# With importlib mode a test module does not see its neighbours.
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1] / "unilab_core" / "launch"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "unilab_monitor"))
 
 from launch_rig import Launch
 

@@ -20,7 +20,7 @@ def as_other_user(function) -> int:
             os.setgid(OTHER_UID)
             os.setuid(OTHER_UID)
             code = function()
-        except BaseException:
+        except BaseException:  # noqa: BLE001 - the entry point of the child
             traceback.print_exc()
         finally:
             os._exit(code)

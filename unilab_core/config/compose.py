@@ -89,6 +89,7 @@ def compose(
         layers = _layers(folder, algo, task, sim, profile, parsed)
         config = _compose_layers(folder, layers)
     else:
+        _check_plain(base, "")
         config = OmegaConf.create(base)
     OmegaConf.set_struct(config, False)
     if base is None or len(values) < len(parsed):
@@ -201,6 +202,18 @@ def _declared(algo: str) -> list[str]:
         *declared_keys(HardwareConfig, "hardware"),
         "env.rewards_preset",
     ]
+
+
+def _check_plain(value: object, key: str) -> None:
+    """A stored configuration is resolved: `${...}` in it would read this shell's environment."""
+    if isinstance(value, dict):
+        for name, item in value.items():
+            _check_plain(item, f"{key}.{name}" if key else str(name))
+    elif isinstance(value, list | tuple):
+        for item in value:
+            _check_plain(item, key)
+    elif isinstance(value, str) and "${" in value:
+        raise ConfigError(f"{key}: got {value[:80]!r}, expected a plain value in a stored run")
 
 
 def _plain(config: "DictConfig") -> dict[str, Any]:

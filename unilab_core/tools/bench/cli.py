@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from unilab_core.config.errors import ConfigError
+from unilab_core.telemetry.plain import sanitize
 from unilab_core.telemetry.timeline.wire import DamagedTraceError
 from unilab_core.tools.bench.report import BenchReport
 
@@ -24,7 +25,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         report = args.measure(args)
     except (ConfigError, FileNotFoundError, DamagedTraceError) as error:
-        print(f"unilab-bench {args.bench}: {error}", file=sys.stderr)
+        print(f"unilab-bench {args.bench}: {sanitize(str(error), 1000)}", file=sys.stderr)
         return 2
     print(report.table())
     print(f"{report.bench}: {'ok' if report.ok else 'NOT ok'}")
