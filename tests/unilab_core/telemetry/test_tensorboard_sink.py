@@ -154,6 +154,7 @@ def test_a_killed_process_leaves_what_it_wrote(tmp_path):
     assert len(steps) >= 1
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_what_a_dead_writer_left_in_the_queue_is_counted_as_lost(tmp_path, monkeypatch):
     class Broken:
         def __init__(self, run_dir, purge_step):
