@@ -28,6 +28,7 @@ import posix_ipc
 from numpy.typing import NDArray
 
 from unilab_ipc.errors import (
+    EXHAUSTED,
     IpcError,
     NoSpace,
     SegmentCorrupt,
@@ -223,6 +224,8 @@ def _attach(layout: Layout, name: str, dims: Dims, readonly: bool, timeout_s: fl
     except posix_ipc.ExistentialError:
         raise SegmentMissing(name) from None
     except (posix_ipc.PermissionsError, OSError) as error:
+        if isinstance(error, OSError) and error.errno in EXHAUSTED:
+            raise
         raise SegmentForeign(f"{name} to be ours", str(error)) from error
     try:
         _check_file(name, os.fstat(shm.fd), timeout_s)

@@ -17,9 +17,12 @@ LABELS = {
 WALL = {"time.time", "time.time_ns", "time.strftime", "time.localtime", "datetime.now"}
 # Traces carry wall-clock times by their format; their readers compare recorded times only.
 FORMATS = (
+    "unilab_collector/segment_trace.py",
     "unilab_core/telemetry/rl_trace/",
     "unilab_core/telemetry/timeline/",
     "unilab_core/tools/",
+    "unilab_learner/step_trace.py",
+    "unilab_monitor/pages/",
 )
 
 

@@ -159,7 +159,7 @@ def child_session(role: str, args: argparse.Namespace | None = None) -> Iterator
     )
     try:
         ctx, closers = _open_context(role, args)
-    except (IpcError, ValueError) as error:
+    except (IpcError, ValueError, OSError) as error:
         print(f"{role}-{args.rank}: {sanitize(str(error), 1000)}", file=sys.stderr, flush=True)
         raise SystemExit(exit_code_of(error)) from None
     code = int(ExitCode.OK)

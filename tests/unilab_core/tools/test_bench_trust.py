@@ -1,4 +1,4 @@
-"""The judgement of `unilab-bench sequence` and `busy`, and a small sequence between two processes."""
+"""How `unilab-bench sequence` and `busy` judge, and a small sequence between two processes."""
 
 import numpy as np
 import pytest
