@@ -36,7 +36,7 @@ NASTY = [
 NAMES = st.text() | st.lists(st.sampled_from([*NASTY, "a", "-", "_"]), max_size=6).map("".join)
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(NAMES)
 def test_x05_a_job_name_is_refused_or_stays_one_plain_path_component(name):
     try:
@@ -54,13 +54,13 @@ def test_x05_a_job_name_is_refused_or_stays_one_plain_path_component(name):
     assert not accepted.startswith((".", "-"))
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.text(max_size=80), st.text(max_size=300))
 def test_x05_a_default_name_is_valid_whatever_the_task_is_called(algo, task):
     validate_job_name(default_job_name(algo, task))
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     st.from_regex(r"[0-9a-f]{8}", fullmatch=True),
     st.sampled_from(["heartbeat", "replay_ingress", "rollout_ring", "policy_snapshot"]),
@@ -74,7 +74,7 @@ def test_x05_segment_names_are_short_and_lead_back_to_their_parts(run_id, kind, 
     assert (parsed.run_id, parsed.kind, parsed.rank) == (run_id, kind, rank)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(NAMES)
 def test_x05_what_is_not_a_segment_name_of_ours_does_not_parse(name):
     parsed = parse_segment_name(name)

@@ -176,13 +176,16 @@ def _compose_layers(folder: Path, layers: list[str]) -> "DictConfig":
     from hydra.core.config_store import ConfigStore
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
+    from yaml import YAMLError
 
     defaults = [f"{name}@_global_" for name in layers]
     ConfigStore.instance().store(name=_ROOT, node={"defaults": defaults})
     try:
         with initialize_config_dir(config_dir=str(folder.resolve()), version_base="1.3"):
             return hydra_compose(config_name=_ROOT)
-    except (HydraException, OmegaConfBaseException) as error:
+    except RecursionError:
+        raise ConfigError(f"cannot compose {layers[0]}: a value contains itself") from None
+    except (HydraException, OmegaConfBaseException, YAMLError) as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         raise ConfigError(f"cannot compose {layers[0]}: {lines[0] if lines else error}") from None
 
