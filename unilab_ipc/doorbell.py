@@ -12,7 +12,7 @@ import signal
 import stat
 from pathlib import Path
 
-from unilab_ipc.errors import SegmentForeign, SegmentMissing
+from unilab_ipc.errors import EXHAUSTED, SegmentForeign, SegmentMissing
 
 _FLAGS = os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
 _MODE = 0o600
@@ -42,6 +42,8 @@ class Doorbell:
         except FileNotFoundError:
             raise SegmentMissing(str(Path(path))) from None
         except OSError as error:  # a symlink, a directory, somebody else's file
+            if error.errno in EXHAUSTED:
+                raise
             raise SegmentForeign(f"{path} to be a doorbell of ours", str(error)) from error
         info = os.fstat(fd)
         mode = stat.S_IMODE(info.st_mode)

@@ -6,6 +6,11 @@ Everything here is an `IpcError`. A value that a user can fix (a job name, a dir
 """
 # ruff: noqa: N818
 
+import errno
+
+EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+"""What an `open` reports when this process or machine has run out: no property of the file."""
+
 
 class IpcError(RuntimeError):
     """Base of every failure of shared memory, peers and the job registry."""

@@ -28,8 +28,10 @@ import posix_ipc
 from numpy.typing import NDArray
 
 from unilab_ipc.errors import (
+    EXHAUSTED,
     IpcError,
     NoSpace,
+    SegmentCorrupt,
     SegmentForeign,
     SegmentMismatch,
     SegmentMissing,
@@ -79,6 +81,18 @@ class Segment:
             fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
             os.close(self._lock_fd)
             self._lock_fd = None
+
+    def require_whole(self) -> None:
+        """SegmentCorrupt if somebody has cut the file short (creator only).
+
+        The pages come back first, zeroed: whoever still touches the mapping would die of SIGBUS.
+        """
+        if self._lock_fd is None:
+            raise IpcError(f"{self.name}: only the creator can look after the size")
+        found_bytes = os.fstat(self._lock_fd).st_size
+        if found_bytes < self.size_bytes:
+            os.posix_fallocate(self._lock_fd, 0, self.size_bytes)
+            raise SegmentCorrupt(f"{self.name} to be {self.size_bytes} bytes", f"{found_bytes}")
 
     def unlink(self) -> None:
         """Remove the name (creator only; before `close`, while the lock proves it is ours)."""
@@ -210,6 +224,8 @@ def _attach(layout: Layout, name: str, dims: Dims, readonly: bool, timeout_s: fl
     except posix_ipc.ExistentialError:
         raise SegmentMissing(name) from None
     except (posix_ipc.PermissionsError, OSError) as error:
+        if isinstance(error, OSError) and error.errno in EXHAUSTED:
+            raise
         raise SegmentForeign(f"{name} to be ours", str(error)) from error
     try:
         _check_file(name, os.fstat(shm.fd), timeout_s)

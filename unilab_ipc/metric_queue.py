@@ -35,6 +35,14 @@ _ALIGN = 8
 _ATTEMPTS = 4
 _LARGEST_FRACTION = 4  # a record may take at most 1/4 of the ring
 _MAX_SEQ = (1 << 63) - 1
+_LIMITS = {
+    "max_str_len": 1 << 16,
+    "max_bin_len": 1 << 16,
+    "max_array_len": 1 << 16,
+    "max_map_len": 1 << 12,
+    "max_ext_len": 0,
+}
+"""Largest parts of a record that a reader unpacks; beyond them it counts as invalid."""
 
 
 def ring_dims(capacity_bytes: int = LEARNER_RING_BYTES) -> dict[str, int]:
@@ -116,7 +124,8 @@ class RingReader:
     def __init__(self, segment: Segment, from_oldest: bool = True) -> None:
         self._view = segment.view
         self._data = self._view["data"].data
-        self._next_seq: int | None = None
+        # Before the first record it is known which one comes next: losing that one counts as well.
+        self._next_seq: int | None = 0 if self._word("written_count") == 0 else None
         self.lapped_count = 0
         """Records overwritten before this reader came to them."""
         self.invalid_count = 0
@@ -220,7 +229,7 @@ def _refuse_extension(code: int, _data: bytes) -> object:
 def _unpack(raw: bytes) -> dict[str, Any] | None:
     try:
         record: object = msgpack.unpackb(
-            raw, raw=False, strict_map_key=True, ext_hook=_refuse_extension
+            raw, raw=False, strict_map_key=True, ext_hook=_refuse_extension, **_LIMITS
         )
     except (ValueError, msgpack.exceptions.UnpackException):
         return None

@@ -83,6 +83,8 @@ def plain_line(view: View) -> str:
     for role, source in (("learner", view.learner), ("collector", view.collector)):
         if source.stalled and source.age_s is not None:
             parts.append(f"{role} stalled {format_age(source.age_s)}")
+    losses = {"lapped": view.lapped, "dropped": view.dropped, "invalid": view.invalid}
+    parts += [f"records {name} {format_count(n)}" for name, n in losses.items() if n]
     return " | ".join(parts)
 
 

@@ -96,7 +96,19 @@ def test_a_second_writer_starts_behind_what_the_first_left() -> None:
     RingWriter(segment).write({"n": 0})
     RingWriter(segment).write({"n": 1})
     assert numbers(reader.read()) == [1]
-    assert reader.lapped_count == 0
+    assert reader.lapped_count == 1
+
+
+def test_a_reader_that_was_there_before_the_first_record_counts_what_it_never_saw() -> None:
+    segment = local_segment(METRIC_QUEUE, TINY)
+    early = RingReader(segment)
+    writer = RingWriter(segment)
+    for n in range(10):
+        writer.write({"n": n})
+    late = RingReader(segment)
+    assert numbers(early.read()) == numbers(late.read()) == [6, 7, 8, 9]
+    assert early.lapped_count == 6
+    assert late.lapped_count == 0  # what was lost before it came was never meant for it
 
 
 def test_a_reader_needs_no_right_to_write(run_id: str) -> None:

@@ -89,6 +89,7 @@ def compose(
         layers = _layers(folder, algo, task, sim, profile, parsed)
         config = _compose_layers(folder, layers)
     else:
+        _check_plain(base, "")
         config = OmegaConf.create(base)
     OmegaConf.set_struct(config, False)
     if base is None or len(values) < len(parsed):
@@ -175,13 +176,16 @@ def _compose_layers(folder: Path, layers: list[str]) -> "DictConfig":
     from hydra.core.config_store import ConfigStore
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
+    from yaml import YAMLError
 
     defaults = [f"{name}@_global_" for name in layers]
     ConfigStore.instance().store(name=_ROOT, node={"defaults": defaults})
     try:
         with initialize_config_dir(config_dir=str(folder.resolve()), version_base="1.3"):
             return hydra_compose(config_name=_ROOT)
-    except (HydraException, OmegaConfBaseException) as error:
+    except RecursionError:
+        raise ConfigError(f"cannot compose {layers[0]}: a value contains itself") from None
+    except (HydraException, OmegaConfBaseException, YAMLError) as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         raise ConfigError(f"cannot compose {layers[0]}: {lines[0] if lines else error}") from None
 
@@ -201,6 +205,18 @@ def _declared(algo: str) -> list[str]:
         *declared_keys(HardwareConfig, "hardware"),
         "env.rewards_preset",
     ]
+
+
+def _check_plain(value: object, key: str) -> None:
+    """A stored configuration is resolved: `${...}` in it would read this shell's environment."""
+    if isinstance(value, dict):
+        for name, item in value.items():
+            _check_plain(item, f"{key}.{name}" if key else str(name))
+    elif isinstance(value, list | tuple):
+        for item in value:
+            _check_plain(item, key)
+    elif isinstance(value, str) and "${" in value:
+        raise ConfigError(f"{key}: got {value[:80]!r}, expected a plain value in a stored run")
 
 
 def _plain(config: "DictConfig") -> dict[str, Any]:

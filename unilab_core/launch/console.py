@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
+from unilab_core.launch.environment import child_environ
 from unilab_ipc.errors import PeerDead
 from unilab_ipc.peers import Peer, process_start_ticks
 
@@ -94,7 +95,8 @@ class Panel:
     def __init__(self, job: str, environ: Mapping[str, str]) -> None:
         self._saved = terminal_settings()
         self._popen = subprocess.Popen(
-            (sys.executable, "-m", "unilab_monitor", "--panel", "--job", job), env=dict(environ)
+            (sys.executable, "-m", "unilab_monitor", "--panel", "--job", job),
+            env=child_environ(environ, "monitor", {}),
         )
         ticks = process_start_ticks(self._popen.pid) or 0
         self._peer = Peer("monitor", 0, self._popen.pid, ticks).open()

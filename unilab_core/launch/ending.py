@@ -48,6 +48,7 @@ SUMMARY_FIELDS = (
     "saved_iteration",
     "trace_path",
     "training_wall_time_sec",
+    "dropped_records",
     "metric_schema_version",
     "runtime_manifest",
     "final_env_steps_per_sec",

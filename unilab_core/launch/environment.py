@@ -67,14 +67,21 @@ PASSED_PREFIXES = (
 )
 LEARNER_PREFIXES = ("WANDB_",)
 """Credentials of the logger go to the one process that uses them."""
+MONITOR_NAMES = frozenset({"COLORTERM", "COLUMNS", "FORCE_COLOR", "LINES", "NO_COLOR"})
+MONITOR_PREFIXES = ("TERM", "TEXTUAL", "TMUX")
+"""How the panel may draw."""
 
 
 def child_environ(
     parent: Mapping[str, str], role: str, settings: Mapping[str, str]
 ) -> dict[str, str]:
     """What passes of `parent`, then the settings of this child."""
-    prefixes = PASSED_PREFIXES + (LEARNER_PREFIXES if role == "learner" else ())
+    names, prefixes = PASSED, PASSED_PREFIXES
+    if role == "learner":
+        prefixes += LEARNER_PREFIXES
+    elif role == "monitor":
+        names, prefixes = names | MONITOR_NAMES, prefixes + MONITOR_PREFIXES
     passed = {
-        name: value for name, value in parent.items() if name in PASSED or name.startswith(prefixes)
+        name: value for name, value in parent.items() if name in names or name.startswith(prefixes)
     }
     return {**passed, **settings}

@@ -144,6 +144,11 @@ class JobFiles:
         """Shared memory created so far."""
         return sum(segment.size_bytes for _, segment in self._segments)
 
+    def require_whole(self) -> None:
+        """SegmentCorrupt if a third party has cut one of the segments short."""
+        for _, segment in self._segments:
+            segment.require_whole()
+
     def unlink(self) -> None:
         """Remove the shared names; calling again does nothing."""
         while self._segments:

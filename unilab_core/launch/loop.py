@@ -145,6 +145,7 @@ class Loop:
         supervisor = self._supervisor
         while not supervisor.done:
             self._sleep()
+            self._files.require_whole()  # before the first touch, which would be the last
             self._beat.beat()
             for signum in self._signals.take():
                 supervisor.signalled(signum)

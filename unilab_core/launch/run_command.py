@@ -61,7 +61,7 @@ from unilab_core.run.run_dir import (
 )
 from unilab_core.run.threads import available_cores, plan_threads
 from unilab_ipc.clock import MonotonicClock
-from unilab_ipc.errors import IpcError, NameInUse, NoSpace
+from unilab_ipc.errors import IpcError, NameInUse, NoSpace, SegmentCorrupt
 from unilab_ipc.gc import collect_garbage
 from unilab_ipc.names import default_job_name, new_run_id, validate_job_name
 from unilab_ipc.registry import JobFolder
@@ -513,6 +513,8 @@ def _start_code(error: BaseException) -> int:
         return int(ExitCode.NO_SPACE)
     if isinstance(error, OSError):
         return _space_or_usage(error)
+    if isinstance(error, SegmentCorrupt):  # it was whole when it was made
+        return int(ExitCode.PROCESS_DIED)
     return int(ExitCode.INCOMPATIBLE if isinstance(error, IpcError) else ExitCode.PROCESS_DIED)
 
 

@@ -32,7 +32,8 @@ VERSION = 1
 CONTRACT_KEYS = frozenset(
     {"task", "sim", "algo", "obs_width", "action_width", "obs_terms", "env", "iteration"}
 )
-
+_CONTENT_ERRORS = (AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+"""What building networks from values of the wrong form raises."""
 
 Actor = SquashedGaussianActor | UnitActor | GaussianPolicy
 KINDS: dict[str, type] = {
@@ -115,8 +116,21 @@ def load_policy(path: Path) -> Policy:
         raise PolicyFileError(str(error)) from error
     if content.get("format") != FORMAT:
         raise PolicyFileError(f"{path}: not a {FORMAT} file")
-    if content["version"] != VERSION:
-        raise PolicyFileError(f"{path}: version {content['version']}, expected {VERSION}")
+    if content.get("version") != VERSION:
+        raise PolicyFileError(f"{path}: version {content.get('version')!r}, expected {VERSION}")
+    try:
+        return _policy_of(content)
+    except PolicyFileError as error:
+        raise PolicyFileError(f"{path}: {error}") from None
+    except _CONTENT_ERRORS as error:  # the checksum proves who damaged it, not who wrote it
+        lines = str(error).splitlines() or [""]
+        raise PolicyFileError(f"{path}: {type(error).__name__}: {lines[0]}") from error
+
+
+def _policy_of(content: Mapping[str, Any]) -> Policy:
+    missing = CONTRACT_KEYS - set(content["contract"])
+    if missing:
+        raise PolicyFileError(f"the contract lacks {sorted(missing)}")
     actor = build_actor(content)
     actor.load_state_dict(content["weights"])
     normalizer = None
@@ -127,7 +141,19 @@ def load_policy(path: Path) -> Policy:
 
 
 def build_actor(content: Mapping[str, Any]) -> Actor:
-    """An actor without its weights, as the content of a policy file describes it."""
+    """An actor without its weights, as the content of a policy file describes it.
+
+    Built without memory first: a description that its own weights do not fit could ask for any.
+    """
+    with torch.device("meta"):
+        described = {name: t.shape for name, t in _described_actor(content).state_dict().items()}
+    found = {name: tensor.shape for name, tensor in content["weights"].items()}
+    if described != found:
+        raise PolicyFileError("the weights do not have the shapes that the description needs")
+    return _described_actor(content)
+
+
+def _described_actor(content: Mapping[str, Any]) -> Actor:
     kind = content.get("kind", "squashed_gaussian")
     if kind == "squashed_gaussian":
         return SquashedGaussianActor(ActorSpec.from_dict(content["actor"]))

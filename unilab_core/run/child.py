@@ -36,6 +36,7 @@ from unilab_core.run.exit_codes import ExitCode
 from unilab_core.run.failures import RunDirError, exit_code_of
 from unilab_core.run.json_files import read_json, write_json_atomic
 from unilab_core.run.run_dir import RunPaths
+from unilab_core.telemetry.plain import sanitize
 from unilab_ipc.doorbell import Doorbell
 from unilab_ipc.errors import Closed, IpcError, JobMissing, PeerDead
 from unilab_ipc.heartbeat import STOP_NOW, STOP_SAVE, HeartbeatBoard, RoleBeat, board_dims
@@ -158,8 +159,8 @@ def child_session(role: str, args: argparse.Namespace | None = None) -> Iterator
     )
     try:
         ctx, closers = _open_context(role, args)
-    except (IpcError, ValueError) as error:
-        print(f"{role}-{args.rank}: {error}", file=sys.stderr, flush=True)
+    except (IpcError, ValueError, OSError) as error:
+        print(f"{role}-{args.rank}: {sanitize(str(error), 1000)}", file=sys.stderr, flush=True)
         raise SystemExit(exit_code_of(error)) from None
     code = int(ExitCode.OK)
     try:

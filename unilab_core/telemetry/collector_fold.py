@@ -91,9 +91,9 @@ class CollectorFold:
             if not tag.startswith(family.prefix):
                 raise ValueError(f"metric {tag!r} does not start with {family.prefix!r}")
             check_term(family, tag[len(family.prefix) :])
-            self._terms.add(tag)
-            if sum(known.startswith(family.prefix) for known in self._terms) > MAX_FAMILY_TERMS:
+            if sum(known.startswith(family.prefix) for known in self._terms) >= MAX_FAMILY_TERMS:
                 raise ValueError(f"{family.tag}: more than {MAX_FAMILY_TERMS} terms in one run")
+            self._terms.add(tag)
 
     def _take_episodes(self, report: CollectorReport) -> None:
         completed = report.episodes_completed - self._completed

@@ -92,6 +92,8 @@ def progress_line(report: IterationReport, run: RunInfo) -> str:
     ]
     if report.status != "Training":
         parts.append(sanitize(report.status, 40))
+    if report.dropped:
+        parts.append(f"records dropped {format_count(report.dropped)}")
     return " | ".join(parts)
 
 

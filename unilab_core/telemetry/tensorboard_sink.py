@@ -51,6 +51,8 @@ class TensorBoardSink:
         self._flush_interval_s = flush_interval_s
         self._lock = threading.Lock()
         self._queue: deque[ScalarEvent] = deque()
+        self._batch: deque[ScalarEvent] = deque()
+        self._abandoned_count = 0
         self._stop = threading.Event()
         self._failing = False
         self.written_count = 0
@@ -75,7 +77,14 @@ class TensorBoardSink:
         """Write what is queued and end the thread; False when the time did not suffice."""
         self._stop.set()
         self._thread.join(timeout_s)
-        return not self._thread.is_alive()
+        # A writer that is stuck may still come back, and a second close takes the count back then.
+        with self._lock:
+            left = len(self._batch) + len(self._queue)
+            self.dropped_count += left - self._abandoned_count
+            self._abandoned_count = left
+        if left:
+            _log.warning("%d TensorBoard records are lost: their writer is gone or stuck", left)
+        return not self._thread.is_alive() and left == 0
 
     def _run(self) -> None:
         file: EventFile | None = None
@@ -83,7 +92,8 @@ class TensorBoardSink:
         while not stopping:
             stopping = self._stop.wait(self._flush_interval_s)
             with self._lock:
-                batch, self._queue = self._queue, deque()
+                batch = self._batch = self._queue
+                self._queue = deque()
             try:
                 if file is None:
                     file = EventFile(self._run_dir, self._purge_step)
@@ -93,14 +103,15 @@ class TensorBoardSink:
                     batch.popleft()
                     self._count_success()
             except OSError as error:
-                self._count_failure(len(batch), error)
+                self._count_failure(batch, error)
         if file is not None:
             file.close()
 
-    def _count_failure(self, lost: int, error: OSError) -> None:
+    def _count_failure(self, lost: deque[ScalarEvent], error: OSError) -> None:
         self.error_count += 1
         with self._lock:
-            self.dropped_count += lost
+            self.dropped_count += len(lost)
+            lost.clear()
         if not self._failing:
             self._failing = True
             _log.warning("TensorBoard events cannot be written, training goes on: %s", error)

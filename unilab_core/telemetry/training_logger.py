@@ -216,6 +216,7 @@ class TrainingLogger:
             "best_mean_reward": self._best_mean_reward,
             "mean_episode_length": last.episode_length,
             "final_env_steps_per_sec": last.steps_per_s,
+            "dropped_records": self.dropped_count,
             "tail_env_steps_per_sec": self._tail.steps_per_s,
             "tail_iteration_count": self._tail.count,
             "tail_window_iterations": self._tail.window_iterations,

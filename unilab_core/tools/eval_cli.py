@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unilab_core.run.exit_codes import ExitCode
+from unilab_core.telemetry.plain import sanitize
 
 if TYPE_CHECKING:
     from unilab_core.config.env import EnvConfig
@@ -217,7 +218,7 @@ def _positive(text: str) -> int:
 
 
 def _fail(error: Exception, code: ExitCode) -> int:
-    print(f"unilab-eval: {error}", file=sys.stderr)
+    print(f"unilab-eval: {sanitize(str(error), 1000)}", file=sys.stderr)
     return code
 
 

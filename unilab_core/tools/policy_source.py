@@ -45,6 +45,8 @@ def _checkpoint_path(run_dir: Path, name: str) -> Path:
     paths = RunPaths(run_dir)
     file_name = f"checkpoint_{int(name):08d}.pt" if name.isdecimal() else name
     file_name = file_name if file_name.endswith(".pt") else f"{file_name}.pt"
+    if Path(file_name).name != file_name:
+        raise RunDirError(f"--checkpoint {name!r}: expected an iteration, `best` or a file name")
     for folder in (paths.checkpoints, paths.policies):
         if (folder / file_name).is_file():
             return folder / file_name
@@ -72,8 +74,8 @@ def _load_checkpoint(path: Path, policy_path: Path) -> Policy:
     try:
         actor, normalizer = _restore(described, content["learner"])
         contract = {**described["contract"], "iteration": content["iteration"]}
-    except (KeyError, RuntimeError, TypeError) as error:
-        detail = str(error).splitlines()[0]
+    except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        detail = (str(error).splitlines() or [type(error).__name__])[0]
         raise CheckpointError(f"{path}: not a checkpoint of this run: {detail}") from None
     return Policy(actor, normalizer, contract)
 

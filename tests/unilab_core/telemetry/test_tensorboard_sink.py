@@ -152,3 +152,19 @@ def test_a_killed_process_leaves_what_it_wrote(tmp_path):
     steps = [step for step, _ in read_scalars(tmp_path)["a"]]
     assert steps[: len(steps)] == list(range(1, len(steps) + 1))
     assert len(steps) >= 1
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_what_a_dead_writer_left_in_the_queue_is_counted_as_lost(tmp_path, monkeypatch):
+    class Broken:
+        def __init__(self, run_dir, purge_step):
+            raise SystemExit  # ends the thread, quietly
+
+    monkeypatch.setattr(tensorboard_sink, "EventFile", Broken)
+    sink = TensorBoardSink(tmp_path, queue_records=4, flush_interval_s=0.001)
+    sink._thread.join()
+    for step in range(10):
+        sink.write(step, 0.0, {"a": 1.0})
+    assert sink.dropped_count == 6  # pushed out of the queue
+    assert not sink.close(5.0)
+    assert sink.dropped_count == 10

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from unilab_core.config.errors import ConfigError
+from unilab_core.telemetry.plain import sanitize
 from unilab_core.telemetry.timeline.wire import DamagedTraceError
 from unilab_core.tools.bench.report import BenchReport
 from unilab_core.tools.faults.arguments import add_parsers
@@ -25,7 +26,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         report = args.measure(args)
     except (ConfigError, FileNotFoundError, DamagedTraceError) as error:
-        print(f"unilab-bench {args.bench}: {error}", file=sys.stderr)
+        print(f"unilab-bench {args.bench}: {sanitize(str(error), 1000)}", file=sys.stderr)
         return 2
     print(report.table())
     print(f"{report.bench}: {'ok' if report.ok else 'NOT ok'}")
@@ -90,6 +91,17 @@ def _parser() -> argparse.ArgumentParser:
     trace.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
 
     add_parsers(names, _add)
+    sequence = _add(names, "sequence", _sequence, "transitions and records: seen once or counted")
+    sequence.add_argument("--transitions", type=int, default=10_000_000)
+    sequence.add_argument("--envs", type=int, default=64)
+    sequence.add_argument("--records", type=int, default=1_000_000)
+
+    busy = _add(names, "busy", _busy, "training beside spinning processes: no false alarm")
+    busy.add_argument("--minutes", type=float, default=30.0)
+    busy.add_argument("--spinners", type=int, default=8)
+    busy.add_argument("--algo", default="sac")
+    busy.add_argument("--task", default="go2_joystick_flat")
+    busy.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
     return parser
 
 
@@ -185,6 +197,24 @@ def _trace(args: argparse.Namespace) -> BenchReport:
         task=args.task,
         blocks=args.blocks,
         block_s=args.block_s,
+        overrides=args.overrides,
+    )
+
+
+def _sequence(args: argparse.Namespace) -> BenchReport:
+    from unilab_core.tools.bench import sequence
+
+    return sequence.run(transitions=args.transitions, envs=args.envs, records=args.records)
+
+
+def _busy(args: argparse.Namespace) -> BenchReport:
+    from unilab_core.tools.bench import busy
+
+    return busy.run(
+        minutes=args.minutes,
+        spinners=args.spinners,
+        algo=args.algo,
+        task=args.task,
         overrides=args.overrides,
     )
 

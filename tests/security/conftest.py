@@ -1,0 +1,52 @@
+"""Fixtures of the security tests: a registry of the test's own, a folder that others can enter,
+shared names that are removed afterwards, a launcher with fake children."""
+
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+# With importlib mode a test module does not see its neighbours.
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1] / "unilab_core" / "launch"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "unilab_monitor"))
+
+from launch_rig import Launch
+
+from unilab_ipc.names import new_run_id, parse_segment_name
+
+
+@pytest.fixture(autouse=True)
+def registry(tmp_path, monkeypatch):
+    path = tmp_path / "registry"
+    monkeypatch.setenv("UNILAB_RUNTIME_DIR", str(path))
+    return path
+
+
+@pytest.fixture
+def run_id():
+    run_id = new_run_id()
+    yield run_id
+    for name in os.listdir("/dev/shm"):
+        parsed = parse_segment_name(name)
+        if parsed is not None and parsed.run_id == run_id:
+            os.unlink(f"/dev/shm/{name}")
+
+
+@pytest.fixture
+def public_dir():
+    """A directory that another user may enter, unlike pytest's own."""
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def launch(tmp_path):
+    launch = Launch(tmp_path)
+    yield launch
+    launch.audit()
