@@ -237,7 +237,9 @@ def make_rig(algo, folder, *overrides, resume_from=None):
     stats = EpisodeStats(E, guarded.dropped)
     records = RolloutRecords(ring=RingWriter(rings[1]), stats=stats, rank=0)
     build = _ppo if algo == "ppo" else _appo
-    loop, parts, collector_loop, ring = build(config, guarded, common, waiters, bells, stats, records)
+    loop, parts, collector_loop, ring = build(
+        config, guarded, common, waiters, bells, stats, records
+    )
     return Rig(
         loop=loop, parts=parts, learner=learner, env=env, collector_loop=collector_loop, sink=sink,
         stop_level=stop_level, bells=bells, ring=ring,

@@ -218,7 +218,9 @@ def test_each_tick_is_written_once_with_its_action_and_true_next_state(make_rig)
     assert rig.learner.error is None
     assert len(rig.learner.rows) == 8
     for tick, row in enumerate(rig.learner.rows):
-        obs, critic_obs, action, reward, terminated, truncated, _dropped, next_obs, next_critic = row
+        obs, critic_obs, action, reward, terminated, truncated, _dropped, next_obs, next_critic = (
+            row
+        )
         episode, step = divmod(tick, 3)
         # Environment 0 starts again after three steps; the others go on counting.
         assert obs[0, 0] == 1000 * episode + step

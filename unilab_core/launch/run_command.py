@@ -13,7 +13,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +25,7 @@ from unilab_core.config.errors import ConfigError
 from unilab_core.config.hardware import detect_profile
 from unilab_core.config.support import unsupported_settings
 from unilab_core.launch.console import Console, Panel, can_draw
+from unilab_core.launch.debugged import DebuggedProcess, debug_command
 from unilab_core.launch.ending import (
     RunFacts,
     ended_record,
@@ -81,6 +82,8 @@ class RunOptions:
     job: str | None = None
     resume: str | None = None
     plain: bool = False
+    debug: str | None = None
+    """Role to be started by hand."""
     detached: bool = False
     """This process is already the background half of --detach."""
 
@@ -208,6 +211,7 @@ class _TrainingRun:
                 self._config.algo.overlap,
             ),
             trace=trace_facts(self._config, run_dir, self._environ),
+            debug=self._options.debug,
         )
         facts = RunFacts(
             job=self._job,
@@ -302,7 +306,7 @@ class _TrainingRun:
     # ---- training
 
     def _train(self, files: JobFiles, facts: RunFacts, trace: LaunchTrace) -> Outcome:
-        children: list[ChildProcess] = []
+        children: list[ChildProcess | DebuggedProcess] = []
         panel: Panel | None = None
         try:
             self._write_run_config(facts)
@@ -356,9 +360,9 @@ class _TrainingRun:
         beat.register()
         beat.phase("startup/spawn")
 
-    def _spawn(self, files: JobFiles, *, echo: bool) -> list[ChildProcess]:
+    def _spawn(self, files: JobFiles, *, echo: bool) -> list[ChildProcess | DebuggedProcess]:
         run = RunPaths(files.run_dir)
-        children: list[ChildProcess] = []
+        children: list[ChildProcess | DebuggedProcess] = []
         with ExitStack() as stack:
             # Progress lines of the children; under a panel they go into each role's log.
             terminal = not self._panel_wanted() and not self._options.detached
@@ -367,6 +371,11 @@ class _TrainingRun:
                 stack.callback(os.close, echo_fd)
             try:
                 for spec in plan(self._config, self._job, files.threads):
+                    if spec.role == self._options.debug:
+                        children.append(DebuggedProcess(spec, run, files.board()))
+                        self._console.say(f"start the {spec.role} in another terminal:")
+                        self._console.say(f"  {debug_command(spec, self._environ)}")
+                        continue
                     child = ChildProcess(spec, run, self._environ, echo_fd=echo_fd)
                     children.append(child)
             except BaseException:
@@ -375,7 +384,9 @@ class _TrainingRun:
         return children
 
     def _panel_wanted(self) -> bool:
-        wanted = not self._options.plain and not self._options.detached
+        wanted = (
+            not self._options.plain and self._options.debug is None and not self._options.detached
+        )
         return wanted and can_draw(self._environ)
 
     def _open_panel(self) -> Panel | None:
@@ -452,7 +463,7 @@ class _TrainingRun:
         self,
         files: JobFiles,
         facts: RunFacts,
-        children: list[ChildProcess],
+        children: list[ChildProcess | DebuggedProcess],
         panel: Panel | None,
         error: BaseException,
     ) -> None:
@@ -475,7 +486,7 @@ class _TrainingRun:
             shutil.rmtree(facts.run_dir, ignore_errors=True)
 
 
-def _kill(children: list[ChildProcess]) -> tuple[ChildExit, ...]:
+def _kill(children: Sequence[ChildProcess | DebuggedProcess]) -> tuple[ChildExit, ...]:
     return tuple(exit_ for child in reversed(children) if (exit_ := child.end_now()) is not None)
 
 

@@ -56,7 +56,7 @@ def play_video(
     env = make_env(
         task, sim, config, num_envs=1, seed=judge.seed, num_threads=1, spread_episodes=False
     )
-    stage = _Stage(
+    stage = Stage(
         build_model(found.robot, physics, config.sim_dt, visuals=True), found.robot.base_body
     )
     partial = path.with_name(f".{path.stem}.partial{path.suffix}")
@@ -78,7 +78,7 @@ def _play(
     env: ManagerBasedEnv,
     policy: PolicyFunction,
     command: str,
-    stage: "_Stage",
+    stage: "Stage",
     writer: "imageio.core.format.Format.Writer",  # pyright: ignore[reportAttributeAccessIssue]
     num_steps: int,
 ) -> None:
@@ -94,7 +94,7 @@ def _play(
             writer.append_data(stage.draw(env.backend.qpos[0], wanted, env.robot.lin_vel_b[0]))
 
 
-class _Stage:
+class Stage:
     """Scene, camera and renderer."""
 
     def __init__(self, model: mujoco.MjModel, body: str) -> None:
