@@ -88,7 +88,7 @@ class GuardedEnv:
             raise self._stop(error.source, error.kind, np.array([env])) from error
         except RunError:
             raise
-        except Exception as error:  # terms are the user's code: whatever it raises
+        except Exception as error:  # noqa: BLE001 - terms are the user's code: whatever it raises
             result = self._survive(error)
         else:
             self._result = result
@@ -245,7 +245,7 @@ class GuardedEnv:
                 result = self._env.reset()
             except RunError:
                 raise
-            except Exception as error:  # as above
+            except Exception as error:  # noqa: BLE001 - as above
                 self._note_exception(error)
             else:
                 self._result = result

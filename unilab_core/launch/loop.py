@@ -118,6 +118,8 @@ class JobDriver:
 
     def _child_records(self) -> Iterator[ProcessRecord]:
         for (role, rank), child in self._children.items():
+            if child.pid == 0:  # under --debug, and not started yet
+                continue
             yield ProcessRecord(role=role, rank=rank, pid=child.pid, start_ticks=child.start_ticks)
 
 

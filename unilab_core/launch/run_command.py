@@ -58,6 +58,7 @@ from unilab_core.run.run_dir import (
     runs_folder,
 )
 from unilab_core.run.threads import available_cores, plan_threads
+from unilab_core.telemetry.plain import sanitize
 from unilab_ipc.clock import MonotonicClock
 from unilab_ipc.errors import IpcError, NameInUse, NoSpace
 from unilab_ipc.gc import collect_garbage
@@ -440,12 +441,23 @@ class _TrainingRun:
 
     def _last_words(self, facts: RunFacts, outcome: Outcome) -> None:
         if outcome.failure is not None:
+            self._show_traceback(outcome)
             self._console.warn(outcome.reason)
             self._show_log_of(facts, outcome)
         for text in outcome.later:
             self._console.warn(f"also: {text}")
         if not outcome.trained and outcome.exit_code in START_FAILURES:
             shutil.rmtree(facts.run_dir, ignore_errors=True)
+
+    def _show_traceback(self, outcome: Outcome) -> None:
+        """The environment is the user's code: its own traceback comes first, the original on top."""
+        if outcome.exit_code != ExitCode.ENV_EXCEPTION:
+            return
+        for child_exit in outcome.exits:
+            if child_exit.error is not None and child_exit.returncode == outcome.exit_code:
+                for line in str(child_exit.error.get("traceback", "")).splitlines():
+                    self._console.warn(sanitize(line, 300))
+                return
 
     def _show_log_of(self, facts: RunFacts, outcome: Outcome) -> None:
         """The last output of a process that gave no reason of its own."""

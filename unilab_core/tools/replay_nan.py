@@ -15,6 +15,7 @@ Randomised masses and frictions are not in the dump: a computed step may then di
 from pathlib import Path
 from typing import Any
 
+import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
@@ -102,8 +103,6 @@ def recompute_last_step(dump: NanDump) -> dict[str, Any]:
 
     Controls are those in force after the action was applied, which the dump keeps as `after_ctrl`.
     """
-    import mujoco
-
     config = EnvConfig.from_dict(dump.meta["env_config"])
     model = _model(dump, config, visuals=False)
     data = mujoco.MjData(model)
@@ -160,7 +159,7 @@ def replay_video(dump: NanDump, path: Path) -> int:
     return len(sound)
 
 
-def _model(dump: NanDump, config: EnvConfig, *, visuals: bool) -> Any:
+def _model(dump: NanDump, config: EnvConfig, *, visuals: bool) -> mujoco.MjModel:
     from unilab_core.robots.robot import build_model
     from unilab_core.tasks.registry import find_task
 
