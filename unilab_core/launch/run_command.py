@@ -450,7 +450,7 @@ class _TrainingRun:
             shutil.rmtree(facts.run_dir, ignore_errors=True)
 
     def _show_traceback(self, outcome: Outcome) -> None:
-        """The environment is the user's code: its own traceback comes first, the original on top."""
+        """The environment is the user's code: its own traceback first, the original on top."""
         if outcome.exit_code != ExitCode.ENV_EXCEPTION:
             return
         for child_exit in outcome.exits:
