@@ -11,8 +11,11 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack
+from pathlib import Path
 
 from unilab_collector.fault_places import places
+from unilab_collector.guarded_env import GuardedEnv
+from unilab_collector.nan_dumps import NanDumps
 from unilab_collector.wiring import CollectorParts, wire
 from unilab_core.config.errors import ConfigError
 from unilab_core.contracts import Env
@@ -93,7 +96,7 @@ def _collect(ctx: ChildContext, env: Env, stack: ExitStack) -> None:
             ctx=ctx,
             stack=stack,
             job=job,
-            env=env,
+            env=_guard(ctx, env),
             ring=RingWriter(ring),
             learner=learner,
             ring_learner=learner_bell.ring,
@@ -103,6 +106,21 @@ def _collect(ctx: ChildContext, env: Env, stack: ExitStack) -> None:
     ctx.last_seqs = loop.seqs
     loop.run()
     ctx.beat.phase("finalize/env_close")
+
+
+def _guard(ctx: ChildContext, env: Env) -> GuardedEnv:
+    """The environment behind its NaN guard, with dumps into the run directory."""
+    guard = ctx.config.training.nan_guard
+    dumps = NanDumps(
+        Path(guard.output_dir) if guard.output_dir is not None else ctx.run.nan_guard,
+        spec=env.spec,
+        env_config=ctx.config.env.to_dict(),
+        max_envs=guard.max_envs_to_dump,
+        rank=ctx.rank,
+    )
+    return GuardedEnv(
+        env, guard, dumps=dumps, max_exceptions=ctx.config.training.max_env_exceptions
+    )
 
 
 if __name__ == "__main__":

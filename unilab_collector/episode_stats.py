@@ -23,7 +23,9 @@ class EpisodeStats:
     is the true number of steps it was observed for.
     """
 
-    def __init__(self, num_envs: int) -> None:
+    def __init__(self, num_envs: int, dropped: Mapping[str, int] | None = None) -> None:
+        self.dropped: Mapping[str, int] = {} if dropped is None else dropped
+        """Transitions dropped so far, by source; the guard of the environment counts them."""
         self._return = np.zeros(num_envs, np.float64)
         self._length = np.zeros(num_envs, np.int64)
         self._returns: deque[float] = deque(maxlen=RETURN_WINDOW_EPISODES)
@@ -36,12 +38,28 @@ class EpisodeStats:
         self._terminations_total: dict[str, int] = {}
 
     def add_tick(
-        self, reward: np.ndarray, terminated: np.ndarray, truncated: np.ndarray
+        self,
+        reward: np.ndarray,
+        terminated: np.ndarray,
+        truncated: np.ndarray,
+        dropped: np.ndarray | None = None,
     ) -> np.ndarray:
-        """Fold one tick: ``reward[E]``, ``terminated[E]``, ``truncated[E]``; return ``done[E]``."""
+        """Fold one tick: ``reward[E]``, ``terminated[E]``, ``truncated[E]``; return ``done[E]``.
+
+        Episodes that end in a ``dropped[E]`` row were not played to an end: they are forgotten.
+        """
         self._return += reward
         self._length += 1
         done = terminated | truncated
+        if dropped is not None:
+            self._return[dropped] = 0.0
+            self._length[dropped] = 0
+            self._fold_ended(done & ~dropped, truncated & ~dropped)
+        elif done.any():
+            self._fold_ended(done, truncated)
+        return done
+
+    def _fold_ended(self, done: np.ndarray, truncated: np.ndarray) -> None:
         if done.any():
             ids = np.flatnonzero(done)
             self._returns.extend(self._return[ids].tolist())
@@ -50,7 +68,6 @@ class EpisodeStats:
             self.timeouts += int(np.count_nonzero(truncated))
             self._return[ids] = 0.0
             self._length[ids] = 0
-        return done
 
     def add_log(self, log: Mapping[str, float]) -> None:
         """Fold ``info["log"]``: reward terms are averaged over ticks, terminations are summed."""

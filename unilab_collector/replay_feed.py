@@ -14,7 +14,6 @@ import time
 import numpy as np
 
 from unilab_core.contracts import EnvSpec, StepResult
-from unilab_core.run.failures import NonFiniteError
 from unilab_ipc.errors import Closed
 from unilab_ipc.replay_ingress import TransitionSlot
 from unilab_ipc.slot_ring import SlotProducer
@@ -45,24 +44,14 @@ class ReplayFeed:
         np.copyto(self._obs, obs)
         np.copyto(self._critic_obs, critic_obs)
 
-    def extract(self, result: StepResult, done: np.ndarray, tick: int) -> None:
-        """Build the next state of every row and refuse non-finite data.
-
-        Raises:
-            NonFiniteError: names the source, the environment and the tick.
-        """
+    def extract(self, result: StepResult, done: np.ndarray) -> None:
+        """Build the next state of every row."""
         np.copyto(self._next_obs, result.obs)
         np.copyto(self._next_critic_obs, result.critic_obs)
         if done.any():
             ids = np.flatnonzero(done)
             self._next_obs[ids] = result.final_obs[ids]
             self._next_critic_obs[ids] = result.final_critic_obs[ids]
-        for source, rows in (
-            ("reward", result.reward),
-            ("observation", self._next_obs),
-            ("critic observation", self._next_critic_obs),
-        ):
-            require_finite(source, rows, tick)
 
     def write(self, actions: np.ndarray, result: StepResult) -> None:
         """Copy the tick into the next free slot; wait for room while the learner lives.
@@ -80,6 +69,7 @@ class ReplayFeed:
         slot.reward[...] = result.reward
         slot.terminated[...] = result.terminated
         slot.truncated[...] = result.truncated
+        slot.dropped[...] = 0 if result.dropped is None else result.dropped
         slot.next_obs[...] = self._next_obs
         slot.next_critic_obs[...] = self._next_critic_obs
         self._producer.commit()
@@ -97,18 +87,3 @@ class ReplayFeed:
         finally:
             self._producer.note_wait(time.monotonic_ns() - start_ns)
         return slot
-
-
-def require_finite(source: str, rows: np.ndarray, tick: int, ids: np.ndarray | None = None) -> None:
-    """Raise NonFiniteError naming the first bad environment; ``ids[k]`` is the one of row k."""
-    # One reduction on the good path: a sum is finite only if every term is (float32 rows of
-    # physical magnitude cannot overflow it).
-    if np.isfinite(rows.sum()):
-        return
-    bad = ~np.isfinite(rows)
-    if not bad.any():
-        return
-    env = int(np.flatnonzero(bad.reshape(bad.shape[0], -1).any(axis=1))[0])
-    first = rows[env] if rows.ndim == 1 else rows[env][bad[env]][0]
-    owner = env if ids is None else int(ids[env])
-    raise NonFiniteError(source, owner, tick, "NaN" if np.isnan(first) else "inf")

@@ -22,7 +22,6 @@ import time
 import numpy as np
 
 from unilab_collector.acting_policy import ActingPolicy
-from unilab_collector.replay_feed import require_finite
 from unilab_core.contracts import EnvSpec, StepResult
 from unilab_ipc.errors import Closed
 from unilab_ipc.rollout_ring import RolloutSlot
@@ -91,9 +90,6 @@ class RolloutFeed:
             log_prob: [E].
             mean: [E, A].
             result: what the environment returned.
-
-        Raises:
-            NonFiniteError: names the source, the environment and the vector step.
         """
         slot = self._claimed()
         slot.actions[t] = actions
@@ -102,14 +98,9 @@ class RolloutFeed:
         slot.reward[t] = result.reward
         slot.terminated[t] = result.terminated
         slot.truncated[t] = result.truncated
+        slot.dropped[t] = 0 if result.dropped is None else result.dropped
         ids = np.flatnonzero(result.terminated | result.truncated)
         slot.final_critic_obs[t, ids] = result.final_critic_obs[ids]
-        step = self.rollouts * self.steps + t
-        require_finite("reward", result.reward, step)
-        require_finite("observation", result.obs, step)
-        require_finite("critic observation", result.critic_obs, step)
-        if ids.size:
-            require_finite("final observation", result.final_critic_obs[ids], step, ids)
 
     def finish(self, result: StepResult, policy: ActingPolicy) -> None:
         """Write the observation after the last step and who acted; hand the rollout over."""

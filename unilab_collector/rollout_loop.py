@@ -120,7 +120,7 @@ class RolloutLoop:
         self._trace.stepped()
         self._feed.put_step(t, actions, log_prob, mean, result)
         self._trace.took(actions, result)
-        self._stats.add_tick(result.reward, result.terminated, result.truncated)
+        self._stats.add_tick(result.reward, result.terminated, result.truncated, result.dropped)
         self._stats.add_log(result.log)
         self._reporter.add_step(start_ns, acted_ns, end_ns, self._env.timings_ns)
         self._tick += 1
@@ -130,5 +130,7 @@ class RolloutLoop:
     def _reset(self) -> StepResult:
         try:
             return self._env.reset()
+        except RunError:
+            raise
         except Exception as error:
             raise EnvError(f"reset: {type(error).__name__}: {error}") from error

@@ -67,6 +67,7 @@ class RolloutRecords:
             rewards=rewards,
             terminations=terminations,
             terminations_total=totals,
+            dropped=dict(self._stats.dropped),
         )
         return self._ring.write({**report.record(), "flight": dict(flight or {})})
 

@@ -98,10 +98,12 @@ class SlotLoop:
             result = self._step()
             self._trace.stepped()
             timer.lap(ENV_STEP)
-            done = self._stats.add_tick(result.reward, result.terminated, result.truncated)
+            done = self._stats.add_tick(
+                result.reward, result.terminated, result.truncated, result.dropped
+            )
             self._stats.add_log(result.log)
             self._reporter.add_step_details(self._env.timings_ns)
-            self._feed.extract(result, done, tick)
+            self._feed.extract(result, done)
             timer.lap(EXTRACT)
             self._beat.phase("training/replay_write", awaits="learner")
             self._feed.write(self._port.actions, result)

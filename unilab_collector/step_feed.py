@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from unilab_collector.replay_feed import require_finite
 from unilab_core.contracts import EnvSpec, StepResult
 from unilab_ipc.inference_slot import CollectorPort
 
@@ -27,18 +26,8 @@ class StepFeed:
     def remember(self, obs: np.ndarray, critic_obs: np.ndarray) -> None:
         """Nothing to keep: the learner has its own copy of what it acted on."""
 
-    def extract(self, result: StepResult, done: np.ndarray, tick: int) -> None:
-        """Refuse data that is not finite.
-
-        Raises:
-            NonFiniteError: names the source, the environment and the tick.
-        """
-        require_finite("reward", result.reward, tick)
-        require_finite("observation", result.obs, tick)
-        require_finite("critic observation", result.critic_obs, tick)
-        if done.any():
-            ids = np.flatnonzero(done)
-            require_finite("final observation", result.final_critic_obs[ids], tick, ids)
+    def extract(self, result: StepResult, done: np.ndarray) -> None:
+        """Nothing to build: the learner puts the final observations in their place."""
 
     def write(self, actions: np.ndarray, result: StepResult) -> None:
         """Fill the slot with what the step returned; the next publication hands it over."""
@@ -46,6 +35,7 @@ class StepFeed:
         port.reward[...] = result.reward
         port.terminated[...] = result.terminated
         port.truncated[...] = result.truncated
+        port.dropped[...] = 0 if result.dropped is None else result.dropped
         ids = np.flatnonzero(result.terminated | result.truncated)
         port.final_obs[ids] = result.final_obs[ids]
         port.final_critic_obs[ids] = result.final_critic_obs[ids]

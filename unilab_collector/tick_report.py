@@ -126,6 +126,7 @@ class TickReporter:
             rewards=rewards,
             terminations=terminations,
             terminations_total=totals,
+            dropped=dict(self._stats.dropped),
         )
         if self._ring.write(report.record()):
             self._maxima = dict.fromkeys(INFERENCE_MAXIMA, 0)

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from unilab_collector.episode_stats import EpisodeStats
+from unilab_collector.guarded_env import GuardedEnv
 from unilab_collector.replay_feed import ReplayFeed
 from unilab_collector.rollout_report import RolloutRecords, RolloutReporter, SlotRolloutReporter
 from unilab_collector.segment_trace import SegmentTrace, TracedTask
@@ -22,7 +23,6 @@ from unilab_collector.step_feed import StepFeed
 from unilab_collector.tick_report import TickReporter
 from unilab_collector.timeline import SlotTimeline
 from unilab_core.config.on_policy import AppoConfig, PpoConfig
-from unilab_core.contracts import Env
 from unilab_core.run.child import ChildContext
 from unilab_core.run.job_segments import open_ingress, open_rollouts, open_slot
 from unilab_core.run.job_trace import open_child_trace
@@ -60,7 +60,7 @@ class CollectorParts:
     """Closes what the wiring opens."""
     job: dict[str, Any]
     """job.json"""
-    env: Env
+    env: GuardedEnv
     ring: RingWriter
     learner: Peer
     ring_learner: Callable[[], None]
@@ -84,7 +84,7 @@ def _wire_slot(parts: CollectorParts) -> SlotLoop:
     slot = InferenceSlot(segment)
     port = slot.collector_port(parts.ring_learner)
     waiter = ctx.waiter([parts.learner])
-    stats = EpisodeStats(env.spec.num_envs)
+    stats = EpisodeStats(env.spec.num_envs, env.dropped)
     if isinstance(algo, PpoConfig):
         feed = StepFeed(port, env.spec)
         records = RolloutRecords(ring=parts.ring, stats=stats, rank=ctx.rank)
@@ -166,7 +166,7 @@ def _wire_rollouts(parts: CollectorParts, algo: AppoConfig) -> CollectorLoop:
     for segment in (ring, snapshot):
         parts.stack.callback(segment.close)
     waiter = ctx.waiter([parts.learner])
-    stats = EpisodeStats(env.spec.num_envs)
+    stats = EpisodeStats(env.spec.num_envs, env.dropped)
     records = RolloutRecords(ring=parts.ring, stats=stats, rank=ctx.rank)
     producer = RolloutRing(ring).producer(parts.ring_learner)
     spec = policy_spec(algo, obs_width=env.spec.obs_width, action_width=env.spec.action_width)

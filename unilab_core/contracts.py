@@ -124,6 +124,14 @@ class StepResult:
     nonfinite: dict[str, int] = field(default_factory=dict[str, int])
     """`envs`: environments whose physics became non-finite or ran away in this step (they count
     as terminated, with reward 0); `total`: the same since the environment was built."""
+    unstable: BoolArray | None = None
+    """[E] which environments these were in this step; None where there were none."""
+    broken: dict[str, PhysicsArray] = field(default_factory=dict[str, PhysicsArray])
+    """Physics state of the unstable ones before their reset, by the names of `Env.physics`,
+    [E, width]; other rows mean nothing."""
+    dropped: BoolArray | None = None
+    """[E] placeholders in the place of data beyond use, set by the collector's guard: not to be
+    learned from. None where there are none."""
 
 
 class Env(Protocol):
@@ -139,6 +147,17 @@ class Env(Protocol):
 
     def step(self, actions: FloatArray) -> StepResult:
         """Advance all environments by one control step; `actions` is [E, A]."""
+        ...
+
+    def restart(self, ids: IdArray) -> None:
+        """Begin new episodes for these environments, between two steps.
+
+        Their rows of `obs` and `critic_obs` in the last result are the first observations.
+        """
+        ...
+
+    def physics(self) -> dict[str, PhysicsArray]:
+        """Live state of the physics, [E, width] each; empty where the environment shows none."""
         ...
 
     def continue_from(self, num_steps: int) -> None:

@@ -95,6 +95,7 @@ class CollectorPort:
         "actions",
         "critic_obs",
         "done",
+        "dropped",
         "final_critic_obs",
         "final_obs",
         "log",
@@ -123,6 +124,8 @@ class CollectorPort:
         self.terminated = view["terminated"]
         """[R]"""
         self.truncated = view["truncated"]
+        """[R]"""
+        self.dropped = view["dropped"]
         """[R]"""
         self.final_obs = view["final_obs"]
         """[R, O]"""
@@ -170,6 +173,7 @@ class LearnerPort:
         "actions",
         "critic_obs",
         "done",
+        "dropped",
         "final_critic_obs",
         "final_obs",
         "log",
@@ -197,6 +201,8 @@ class LearnerPort:
         self.terminated = _read_only(view["terminated"])
         """[R]"""
         self.truncated = _read_only(view["truncated"])
+        """[R]"""
+        self.dropped = _read_only(view["dropped"])
         """[R]"""
         self.final_obs = _read_only(view["final_obs"])
         """[R, O]"""

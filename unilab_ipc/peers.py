@@ -28,6 +28,18 @@ def process_state(pid: int) -> str | None:
     return None if fields is None else fields[0]
 
 
+def tracer_pid(pid: int) -> int:
+    """The debugger (gdb, strace, ...) attached to a process; 0: none, or no such process."""
+    try:
+        with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:
+            for line in file:
+                if line.startswith("TracerPid:"):
+                    return int(line.split()[1])
+    except (FileNotFoundError, ProcessLookupError):
+        pass
+    return 0
+
+
 def set_parent_death_signal(expected_ppid: int, signum: signal.Signals = signal.SIGTERM) -> None:
     """Ask for `signum` when the parent ends; PeerDead if it has ended already.
 

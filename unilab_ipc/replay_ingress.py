@@ -35,6 +35,8 @@ class TransitionSlot:
     """[E]"""
     truncated: NDArray[Any]
     """[E]"""
+    dropped: NDArray[Any]
+    """[E] 1: a placeholder in the place of data that was not finite"""
     next_obs: NDArray[Any]
     """[E, O], the true next observation (final where the episode ended)"""
     next_critic_obs: NDArray[Any]
@@ -50,6 +52,7 @@ class TransitionSlot:
             self.reward,
             self.terminated,
             self.truncated,
+            self.dropped,
             self.next_obs,
             self.next_critic_obs,
         )
@@ -74,6 +77,7 @@ class ReplayIngress:
                 reward=view["reward"][index],
                 terminated=view["terminated"][index],
                 truncated=view["truncated"][index],
+                dropped=view["dropped"][index],
                 next_obs=view["next_obs"][index],
                 next_critic_obs=view["next_critic_obs"][index],
             )

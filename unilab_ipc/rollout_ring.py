@@ -69,6 +69,8 @@ class RolloutSlot:
     """[T, E]"""
     truncated: NDArray[Any]
     """[T, E]"""
+    dropped: NDArray[Any]
+    """[T, E] 1: a placeholder in the place of data that was not finite"""
     final_critic_obs: NDArray[Any]
     """[T, E, C], valid where the episode ended"""
     version_words: tuple[NDArray[Any], NDArray[Any]]
@@ -102,6 +104,7 @@ class RolloutSlot:
             self.reward,
             self.terminated,
             self.truncated,
+            self.dropped,
             self.final_critic_obs,
             *self.version_words,
         )
@@ -129,6 +132,7 @@ class RolloutRing:
                 reward=view["reward"][index],
                 terminated=view["terminated"][index],
                 truncated=view["truncated"][index],
+                dropped=view["dropped"][index],
                 final_critic_obs=view["final_critic_obs"][index],
                 version_words=(
                     view["policy_version"][index : index + 1],

@@ -51,7 +51,7 @@ METRIC_QUEUE = Layout(
 
 INFERENCE_SLOT = Layout(
     "inference_slot",
-    1,
+    2,
     (
         _word("request_seq", "collector", "newest published request", initial=-1),
         _word("consumed_seq", "collector", "newest answer the collector has taken", initial=-1),
@@ -64,6 +64,7 @@ INFERENCE_SLOT = Layout(
         Field("reward", "<f4", ("R",), "collector", "reward of that step (PPO)"),
         Field("terminated", "u1", ("R",), "collector", "ended in a terminal state (PPO)"),
         Field("truncated", "u1", ("R",), "collector", "ended by the time limit (PPO)"),
+        Field("dropped", "u1", ("R",), "collector", "not to be learned from (PPO)"),
         Field("final_obs", "<f4", ("R", "O"), "collector", "last observations of ended rows"),
         Field("final_critic_obs", "<f4", ("R", "C"), "collector", "same, critic group"),
         Field("log", "<f4", ("L",), "collector", "log values in the order of EnvSpec.log_keys"),
@@ -91,7 +92,7 @@ def _ring_words(writer: str, reader: str, item: str) -> tuple[Field, ...]:
 
 REPLAY_INGRESS = Layout(
     "replay_ingress",
-    1,
+    2,
     (
         *_ring_words("collector", "learner", "vector ticks"),
         Field("obs", "<f4", ("D", "E", "O"), "collector", "observations before the step"),
@@ -100,6 +101,7 @@ REPLAY_INGRESS = Layout(
         Field("reward", "<f4", ("D", "E"), "collector", "rewards"),
         Field("terminated", "u1", ("D", "E"), "collector", "ended in a terminal state"),
         Field("truncated", "u1", ("D", "E"), "collector", "ended by the time limit"),
+        Field("dropped", "u1", ("D", "E"), "collector", "not to be learned from"),
         Field("next_obs", "<f4", ("D", "E", "O"), "collector", "true next observations"),
         Field("next_critic_obs", "<f4", ("D", "E", "C"), "collector", "same, critic group"),
     ),
@@ -107,7 +109,7 @@ REPLAY_INGRESS = Layout(
 
 ROLLOUT_RING = Layout(
     "rollout_ring",
-    1,
+    2,
     (
         *_ring_words("collector", "learner", "rollouts"),
         Field(
@@ -131,6 +133,7 @@ ROLLOUT_RING = Layout(
         Field("reward", "<f4", ("D", "T", "E"), "collector", "rewards"),
         Field("terminated", "u1", ("D", "T", "E"), "collector", "ended in a terminal state"),
         Field("truncated", "u1", ("D", "T", "E"), "collector", "ended by the time limit"),
+        Field("dropped", "u1", ("D", "T", "E"), "collector", "not to be learned from"),
         Field(
             "final_critic_obs",
             "<f4",

@@ -5,13 +5,15 @@
 
 A file is written beside its final name, synced and renamed (`nets.torch_file`), so an interrupted
 save leaves the previous files as they were. A failed save raises OSError and changes nothing: the
-loop counts it and tries again at the next interval. Loading the newest takes the next older one
-when a file is damaged, and names what it skipped. Owned by the learner of rank 0.
+loop counts it and tries again at the next interval. Loading the newest goes from the newest to the
+oldest and then to the best until one is whole and belongs to this run; each one passed over is
+named with the reason. A file that was asked for by name is taken or refused, never exchanged.
+Owned by the learner of rank 0.
 """
 
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,8 @@ class CheckpointStore:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._best_return: float | None = None
+        self.skipped: list[str] = []
+        """Why the last `load` passed over newer files, one line each."""
 
     @property
     def best_return(self) -> float | None:
@@ -78,44 +82,54 @@ class CheckpointStore:
             old.unlink(missing_ok=True)
         return path
 
-    def load(self, selector: int | str) -> dict[str, Any]:
+    def load(
+        self, selector: int | str, accept: Callable[[Mapping[str, Any]], None] = lambda _: None
+    ) -> dict[str, Any]:
         """Read a checkpoint.
 
         Args:
-            selector: -1 (the newest that is whole), an iteration, or a file name.
+            selector: -1 (the newest that is whole and accepted), an iteration, or a file name.
+            accept: raises CheckpointError for a whole checkpoint that is of no use here.
 
         Raises:
             CheckpointError: there is none, or the one asked for is damaged or foreign.
         """
+        self.skipped = []
         if selector == NEWEST:
-            return self._load_newest()
+            return self._load_newest(accept)
         name = f"checkpoint_{selector:08d}.pt" if isinstance(selector, int) else selector
         if Path(name).name != name:
             raise CheckpointError(f"checkpoint: got {name!r}, expected a file name")
-        return self._accept(self._folder / name)
+        return self._read(self._folder / name, accept)
 
-    def _load_newest(self) -> dict[str, Any]:
-        paths = self._newest_first()
+    def _load_newest(self, accept: Callable[[Mapping[str, Any]], None]) -> dict[str, Any]:
+        best = self._folder / BEST_NAME
+        paths = [*self._newest_first(), *([best] if best.is_file() else [])]
         if not paths:
             raise CheckpointError(f"{self._folder}: holds no checkpoint")
         for path in paths:
             try:
-                return self._accept(path)
-            except DamagedCheckpointError as error:
-                log.warning("skipped a damaged checkpoint: %s", error)
-        raise CheckpointError(f"{self._folder}: all {len(paths)} checkpoints are damaged")
+                return self._read(path, accept)
+            except CheckpointError as error:
+                self.skipped.append(f"skipped {path.name}: {_without(error, path)}")
+                log.warning("skipped a checkpoint: %s", error)
+        reasons = "; ".join(self.skipped)
+        raise CheckpointError(f"{self._folder}: none of {len(paths)} can be used: {reasons}")
 
-    def _accept(self, path: Path) -> dict[str, Any]:
+    def _read(self, path: Path, accept: Callable[[Mapping[str, Any]], None]) -> dict[str, Any]:
         try:
             content = read_torch_file(path)
         except FileNotFoundError:
             raise CheckpointError(f"{path}: no such checkpoint") from None
+        except OSError as error:
+            raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from None
         except DamagedFileError as error:
-            raise DamagedCheckpointError(str(error)) from error
+            raise CheckpointError(str(error)) from error
         if content.get("format") != FORMAT:
             raise CheckpointError(f"{path}: not a checkpoint of this project")
         if content.get("version") != VERSION:
             raise CheckpointError(f"{path}: version {content.get('version')}, expected {VERSION}")
+        accept(content)
         log.info("loaded %s", path)
         return content
 
@@ -135,15 +149,16 @@ class CheckpointStore:
         fsync_directory(self._folder)
 
 
-class DamagedCheckpointError(CheckpointError):
-    """The bytes are not those that were written; an older file may still be good."""
-
-
 def require_finite(content: Mapping[str, Any]) -> None:
     """Refuse NaN and infinity anywhere in nested tensors; names the place."""
     for name, tensor in _tensors(content, ""):
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
             raise NonFiniteError(source=f"weights ({name})")
+
+
+def _without(error: Exception, path: Path) -> str:
+    """The reason alone, where the message starts with the path."""
+    return str(error).removeprefix(f"{path}: ")
 
 
 def require_same(what: str, got: object, expected: object) -> None:

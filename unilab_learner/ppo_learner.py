@@ -26,10 +26,11 @@ from unilab_learner.algos.ppo import (
     add_final_values,
     build_ppo,
     export_policy,
+    replace_rows,
     set_learning_rate,
 )
 from unilab_learner.losses.reward_scaler import RewardScaler
-from unilab_learner.slot_vec_env import FINAL_CRITIC_OBS, TRUNCATED_ROWS
+from unilab_learner.slot_vec_env import DROPPED_ROWS, FINAL_CRITIC_OBS, TRUNCATED_ROWS
 
 
 class PpoLearner:
@@ -55,6 +56,8 @@ class PpoLearner:
             self._scaler = RewardScaler(
                 spec.num_envs, gamma=cfg.gamma, limit=preset.reward_clip
             ).to(device)
+        self._dropped: list[tuple[int, Tensor]] = []
+        """Placeholders of the rollout being stored: step, environments."""
 
     @property
     def rows_per_batch(self) -> int:
@@ -81,12 +84,20 @@ class PpoLearner:
         reward = add_final_values(
             self.algorithm, reward, extras[TRUNCATED_ROWS], extras[FINAL_CRITIC_OBS]
         )
+        dropped = extras[DROPPED_ROWS]
+        if dropped.numel():
+            # The reward that makes the advantage zero: nothing travels to the rows before.
+            reward[dropped] = self.algorithm.transition.values[dropped, 0]  # type: ignore[index]
+            self._dropped.append((self.algorithm.storage.step, dropped))
         self.algorithm.process_env_step(next_obs, reward, dones, {})
 
     @torch.inference_mode()
     def add_returns(self, last_obs: TensorDict) -> None:
         """Returns and advantages; `last_obs` are the observations after the last step."""
         self.algorithm.compute_returns(last_obs)
+        if self._dropped:
+            replace_rows(self.algorithm.storage, self._dropped)
+            self._dropped = []
 
     def learn(self, iteration: int) -> dict[str, float]:
         """Learn from the rollout with its returns; figures by canonical tag.
@@ -100,7 +111,11 @@ class PpoLearner:
         algorithm, cfg = self.algorithm, self.cfg
         if cfg.schedule == "linear":
             set_learning_rate(algorithm, cfg.learning_rate * (1.0 - iteration / cfg.max_iterations))
-        losses = algorithm.update()
+        try:
+            losses = algorithm.update()
+        except ValueError as error:  # torch refuses a distribution that is none any more
+            self._require_finite_weights(iteration)
+            raise NonFiniteError(source="policy distribution", step=iteration) from error
         for name, figure in losses.items():
             if not math.isfinite(figure):
                 raise NonFiniteError(source=f"loss ({name})", step=iteration)

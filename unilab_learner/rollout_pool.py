@@ -52,11 +52,13 @@ class RolloutPool:
             "reward": zeros(steps),
             "terminated": zeros(steps),
             "truncated": zeros(steps),
+            "dropped": zeros(steps),
         }
         none = torch.zeros(0, dtype=torch.long, device=device)
         no_obs = torch.zeros(0, spec.critic_obs_width, device=device)
         self._finals = [(none, none, no_obs)] * places
         self._versions = [EMPTY] * places
+        self._has_dropped = [False] * places
         self._newest = -1
         self._new: list[int] = []
         self.num_dropped = 0
@@ -85,6 +87,8 @@ class RolloutPool:
         self._copy("log_prob", place, slot.log_prob)
         self._copy("terminated", place, terminated)
         self._copy("truncated", place, truncated)
+        self._copy("dropped", place, slot.dropped)
+        self._has_dropped[place] = bool(slot.dropped.any())
         self._copy("reward", place, slot.reward)
         if self._scaler is not None:
             done = torch.maximum(
@@ -112,6 +116,8 @@ class RolloutPool:
         oldest = version - self._cfg.max_policy_lag
         places = [k for k, v in enumerate(self._versions) if v != EMPTY and v >= oldest]
         rows = {name: self._side_by_side(tensor, places) for name, tensor in self._rows.items()}
+        if not any(self._has_dropped[place] for place in places):
+            del rows["dropped"]
         envs = self._rows["reward"].shape[2]
         finals = [self._finals[place] for place in places]
         new, self._new = [place for place in self._new if place in places], []

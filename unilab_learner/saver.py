@@ -55,6 +55,8 @@ class Saver:
     ) -> None:
         self.num_failed_saves = 0
         self.last_checkpoint: Path | None = None
+        self.skipped: list[str] = []
+        """Checkpoints that a resume passed over, with the reason."""
         self._config = config
         self._spec = spec
         self._paths = paths
@@ -116,17 +118,31 @@ class Saver:
         Raises:
             CheckpointError: none is there, it is damaged, or it belongs to something else.
         """
-        content = CheckpointStore(RunPaths(run_dir).checkpoints).load(selector)
-        identity = self._identity()
-        for name, expected in identity.items():
-            require_same(name, content["identity"].get(name), expected)
+        store = CheckpointStore(RunPaths(run_dir).checkpoints)
+        try:
+            content = store.load(selector, self._require_own)
+        finally:
+            self.skipped = store.skipped
         try:
             self._learner.load_state_dict(content["learner"])
-        except (RuntimeError, ValueError, KeyError) as error:
+        except (RuntimeError, ValueError, KeyError, TypeError) as error:
             detail = str(error).splitlines()[0]
             raise CheckpointError(f"checkpoint does not fit these networks: {detail}") from error
         counters = content["counters"]
         return Progress(iteration=counters["iteration"], env_steps=counters["env_steps"])
+
+    def _require_own(self, content: Mapping[str, Any]) -> None:
+        """A checkpoint of another task, or one without its parts, is of no use here."""
+        identity, counters = content.get("identity"), content.get("counters")
+        if not isinstance(identity, Mapping) or not isinstance(counters, Mapping):
+            raise CheckpointError("checkpoint without identity or counters")
+        for name, expected in self._identity().items():
+            require_same(name, identity.get(name), expected)
+        for name in ("iteration", "env_steps"):
+            if type(counters.get(name)) is not int:
+                raise CheckpointError(f"checkpoint counter {name}: got {counters.get(name)!r}")
+        if not isinstance(content.get("learner"), Mapping):
+            raise CheckpointError("checkpoint without the learner's state")
 
     def _save(self, progress: Progress) -> Path:
         self._next_checkpoint_s = self._after(self._config.training.checkpoint_interval_s)

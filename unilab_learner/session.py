@@ -117,6 +117,8 @@ def _train(
     reader = RingReader(collector_ring)
     first_env_steps = progress.env_steps
     logger = _make_logger(ctx, learner, RingWriter(own_ring), progress)
+    for line in saver.skipped:
+        logger.note(line, level="warning")
     recorder = open_timeline(
         ctx.config.training, ctx.run.run_dir, ctx.launch["run_id"], "learner", ctx.rank
     )

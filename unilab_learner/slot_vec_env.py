@@ -32,6 +32,8 @@ TRUNCATED_ROWS = "truncated_rows"
 """Key of `extras`: [F] environments whose episode the time limit cut in this step."""
 FINAL_CRITIC_OBS = "final_critic_obs"
 """Key of `extras`: [F, C] their true last critic observations."""
+DROPPED_ROWS = "dropped_rows"
+"""Key of `extras`: environments whose transition is a placeholder of the NaN guard."""
 
 
 class SlotVecEnv(VecEnv):
@@ -88,6 +90,7 @@ class SlotVecEnv(VecEnv):
         extras = {
             TRUNCATED_ROWS: torch.from_numpy(rows).to(self.device),
             FINAL_CRITIC_OBS: torch.from_numpy(port.final_critic_obs[rows]).to(self.device),
+            DROPPED_ROWS: torch.from_numpy(np.flatnonzero(port.dropped)).to(self.device),
             "log": dict(zip(self._log_keys, port.log.tolist(), strict=True)),
         }
         dones = self._tensor(port.terminated | port.truncated)

@@ -12,6 +12,7 @@ import torch
 
 from unilab_collector.acting_policy import ActingPolicy
 from unilab_collector.episode_stats import EpisodeStats
+from unilab_collector.guarded_env import GuardedEnv
 from unilab_collector.rollout_feed import RolloutFeed
 from unilab_collector.rollout_loop import RolloutLoop
 from unilab_collector.rollout_report import RolloutRecords, RolloutReporter, SlotRolloutReporter
@@ -102,6 +103,13 @@ class ClockEnv:
         self._observe()
         result.log = {"reward/alive": 1.0, "Episode_Termination/time_out": float(len(ids))}
         return result
+
+    def restart(self, ids):
+        self.steps[ids] = 0
+        self._observe()
+
+    def physics(self):
+        return {}
 
     def close(self):
         pass
@@ -225,10 +233,13 @@ def make_rig(algo, folder, *overrides, resume_from=None):
         "progress": progress,
     }
     waiters = [Waiter(bell, [], lambda: stop_level[0] >= 2) for bell in bells]
-    stats = EpisodeStats(E)
+    guarded = GuardedEnv(env, config.training.nan_guard)
+    stats = EpisodeStats(E, guarded.dropped)
     records = RolloutRecords(ring=RingWriter(rings[1]), stats=stats, rank=0)
     build = _ppo if algo == "ppo" else _appo
-    loop, parts, collector_loop, ring = build(config, env, common, waiters, bells, stats, records)
+    loop, parts, collector_loop, ring = build(
+        config, guarded, common, waiters, bells, stats, records
+    )
     return Rig(
         loop=loop, parts=parts, learner=learner, env=env, collector_loop=collector_loop, sink=sink,
         stop_level=stop_level, bells=bells, ring=ring,

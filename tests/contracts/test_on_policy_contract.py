@@ -293,5 +293,28 @@ def test_data_that_is_not_finite_stops_the_collector_by_name(rig, algo):
     assert "reward NaN env 2" in str(run.error)
 
 
+@BOTH
+def test_a_dropped_episode_is_learned_from_by_nobody_and_training_goes_on(rig, algo):
+    run = rig(
+        algo, "algo.max_iterations=5", "training.nan_guard.policy=drop_episode",
+        "training.nan_guard.max_drop_frac=0.01",
+    )  # fmt: skip
+    original = run.env.step
+
+    def step(actions):
+        result = original(actions)
+        if run.env.total == 7:
+            result.reward[2] = np.nan
+            result.critic_obs[2, 1] = np.inf
+        return result
+
+    run.env.step = step
+    assert run.run() == "completed"
+    assert run.error is None
+    tensors = [t for t in run.learner.acting()[0].state_dict().values() if t.is_floating_point()]
+    assert all(bool(torch.isfinite(tensor).all()) for tensor in tensors)
+    assert run.parts.logger.summary()["dropped_transitions"] == {"reward": 1}
+
+
 def _rate(learner):
     return learner.state.lr.item() if hasattr(learner, "state") else learner.algorithm.learning_rate

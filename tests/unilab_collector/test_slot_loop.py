@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from unilab_collector.episode_stats import EpisodeStats
+from unilab_collector.guarded_env import GuardedEnv
 from unilab_collector.replay_feed import ReplayFeed
 from unilab_collector.slot_loop import SlotLoop
 from unilab_collector.tick_report import CYCLE_PHASES, STEP_DETAILS, TickReporter
+from unilab_core.config.training import NanGuardConfig
 from unilab_core.contracts import TIMING_KEYS, EnvSpec, StepResult
 from unilab_core.run.failures import EnvError, NonFiniteError
 from unilab_core.telemetry.records import CollectorReport
@@ -97,6 +99,14 @@ class CountingEnv:
         self.fill()
         return result
 
+    def restart(self, ids):
+        self.steps[ids] = 0
+        self.episode[ids] += 1
+        self.fill()
+
+    def physics(self):
+        return {}
+
     def close(self):
         pass
 
@@ -162,7 +172,7 @@ class Rig:
         self.feed = ReplayFeed(self.producer, SPEC, waiter)
         self.reporter = TickReporter(ring=self.ring, stats=self.stats, rank=0, interval=interval)
         self.loop = SlotLoop(
-            env=self.env,
+            env=GuardedEnv(self.env, NanGuardConfig()),
             slot=self.slot,
             port=self.slot.collector_port(theirs.ring),
             feed=self.feed,
@@ -208,7 +218,9 @@ def test_each_tick_is_written_once_with_its_action_and_true_next_state(make_rig)
     assert rig.learner.error is None
     assert len(rig.learner.rows) == 8
     for tick, row in enumerate(rig.learner.rows):
-        obs, critic_obs, action, reward, terminated, truncated, next_obs, next_critic = row
+        obs, critic_obs, action, reward, terminated, truncated, _dropped, next_obs, next_critic = (
+            row
+        )
         episode, step = divmod(tick, 3)
         # Environment 0 starts again after three steps; the others go on counting.
         assert obs[0, 0] == 1000 * episode + step

@@ -80,20 +80,49 @@ def test_when_all_are_damaged_that_is_an_error_with_exit_code_5(tmp_path):
     assert caught.value.exit_code == 5
 
 
-def test_a_foreign_file_is_an_error_even_with_an_older_good_one(tmp_path):
+def test_foreign_files_and_other_versions_are_passed_over_by_name(tmp_path):
     store = CheckpointStore(tmp_path)
     save(store, 1)
     write_torch_file(tmp_path / "checkpoint_00000002.pt", {"format": "unilab-policy"})
-    with pytest.raises(CheckpointError, match="not a checkpoint"):
+    other = {"format": "unilab-checkpoint", "version": 99}
+    write_torch_file(tmp_path / "checkpoint_00000003.pt", other)
+    (tmp_path / "checkpoint_00000004.pt").write_bytes(b"PK not ours")
+    (tmp_path / "checkpoint_00000005.pt").mkdir()
+    assert store.load(-1)["iteration"] == 1
+    assert store.skipped == [
+        "skipped checkpoint_00000005.pt: cannot be read: Is a directory",
+        "skipped checkpoint_00000004.pt: truncated, or not a file of this project",
+        "skipped checkpoint_00000003.pt: version 99, expected 1",
+        "skipped checkpoint_00000002.pt: not a checkpoint of this project",
+    ]
+
+
+def test_the_best_is_the_last_resort(tmp_path):
+    store = CheckpointStore(tmp_path)
+    for iteration, mean_return in ((1, 9.0), (2, 3.0), (3, 3.0)):
+        save(store, iteration, mean_return)
+    for path in tmp_path.glob("checkpoint_*.pt"):
+        path.write_bytes(b"")
+    assert store.load(-1)["iteration"] == 1
+    assert len(store.skipped) == 2
+
+
+def test_when_nothing_can_be_used_every_reason_is_in_the_error(tmp_path):
+    store = CheckpointStore(tmp_path)
+    save(store, 1).write_bytes(b"x")
+    write_torch_file(
+        tmp_path / "checkpoint_00000002.pt", {"format": "unilab-checkpoint", "version": 99}
+    )
+    with pytest.raises(CheckpointError, match=r"none of 2 .*version 99, expected 1.*truncated"):
         store.load(-1)
 
 
-def test_another_version_is_refused(tmp_path):
+def test_another_version_that_was_asked_for_is_refused(tmp_path):
     write_torch_file(
         tmp_path / "checkpoint_00000002.pt", {"format": "unilab-checkpoint", "version": 99}
     )
     with pytest.raises(CheckpointError, match="version 99, expected 1"):
-        CheckpointStore(tmp_path).load(-1)
+        CheckpointStore(tmp_path).load(2)
 
 
 @pytest.mark.parametrize("selector", [7, "best.pt", "../x.pt"])

@@ -9,42 +9,26 @@ import dataclasses
 
 from unilab_core.config.config import Config
 from unilab_core.config.strict import to_plain
-from unilab_core.config.training import NanGuardConfig, TrainingConfig
+from unilab_core.config.training import TrainingConfig
 from unilab_core.run.packages import is_installed
 
 _LATER = "not part of this version yet"
 _NO_WANDB = "the package wandb is not installed: pip install 'unilab-rl[wandb]'"
-_DUMP = "the dump of values that are not finite is not part of this version yet"
 
 # Keys without an effect so far: any other value than the default is refused with this reason.
 INERT_TRAINING = {
     "cuda_process_sharing": f"CUDA MPS is {_LATER}",
-}
-INERT_NAN_GUARD = {
-    "buffer_size": _DUMP,
-    "max_envs_to_dump": _DUMP,
-    "output_dir": _DUMP,
 }
 
 
 def unsupported_settings(config: Config, *, has_gpu: bool) -> list[str]:
     """One line per setting that cannot work; empty means the run may start."""
     training = config.training
-    reasons = [
-        *_changed("training", training, _defaults(TrainingConfig), INERT_TRAINING),
-        *_changed(
-            "training.nan_guard", training.nan_guard, _defaults(NanGuardConfig), INERT_NAN_GUARD
-        ),
-    ]
+    reasons = _changed("training", training, _defaults(TrainingConfig), INERT_TRAINING)
     if training.logger != "wandb":
         reasons += _changed("training", training, _defaults(TrainingConfig), _wandb_keys(training))
     elif not is_installed("wandb"):
         reasons.append(f"training.logger=wandb: {_NO_WANDB}")
-    if training.nan_guard.policy == "drop_episode":
-        reasons.append(
-            f"training.nan_guard.policy=drop_episode: {_LATER}; an environment whose physics breaks"
-            " is terminated and counted under either policy"
-        )
     if training.use_compile is True:
         reasons.append(f"training.use_compile=true: {_LATER}; use auto or false")
     if training.device.startswith("cuda") and not has_gpu:

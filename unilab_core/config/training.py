@@ -19,8 +19,13 @@ class NanGuardConfig:
     policy: Literal["stop", "drop_episode"] = "stop"
     """`stop` ends the job (exit 12) naming source, environment and step; `drop_episode` resets that
     environment, drops the transition and counts it."""
+    max_drop_frac: float = 0.001
+    """Share of the transitions of the last 1000 vector steps that `drop_episode` may drop; more
+    (and more than one) end the job: it is not a rare accident any more."""
+    max_abs_value: float = 1e8
+    """A reward or an observation beyond this is as useless as infinity: its square overflows."""
     buffer_size: int = 100
-    """Last vector steps kept for the dump."""
+    """Last vector steps kept for the dump; fewer where they would take more than 64 MiB."""
     max_envs_to_dump: int = 5
     """Environments written into the dump."""
     output_dir: str | None = None
@@ -28,6 +33,9 @@ class NanGuardConfig:
 
     def __post_init__(self) -> None:
         """Limits."""
+        frac, limit = self.max_drop_frac, self.max_abs_value
+        require(0.0 <= frac <= 1.0, "max_drop_frac", frac, "a share from 0 to 1")
+        require(0.0 < limit <= 1e15, "max_abs_value", limit, "a number > 0, at most 1e15")
         require(self.buffer_size >= 1, "buffer_size", self.buffer_size, "an integer >= 1")
         require(
             self.max_envs_to_dump >= 1, "max_envs_to_dump", self.max_envs_to_dump, "an integer >= 1"
@@ -141,6 +149,9 @@ class TrainingConfig:
     """The same while it starts or compiles."""
     grace_s: float = 3.0
     """Between the request to leave and SIGKILL."""
+    max_env_exceptions: int = 0
+    """Exceptions of the environment that are survived by resetting all of it, each dropping one
+    vector step, counted; 0: the first one ends the job (exit 11)."""
     stop_grace_s: float = 8.0
     """Whole time for a stop after SIGTERM or SIGHUP, the last checkpoint included."""
 
@@ -163,6 +174,8 @@ class TrainingConfig:
             "rl_trace_every",
         ):
             require(getattr(self, name) >= 1, name, getattr(self, name), "an integer >= 1")
+        got = self.max_env_exceptions
+        require(got >= 0, "max_env_exceptions", got, "an integer >= 0")
         for name in ("max_wall_time_s", "checkpoint_interval_s", "policy_interval_s"):
             got = getattr(self, name)
             require(got is None or got > 0.0, name, got, "a number > 0, or null")

@@ -19,7 +19,14 @@ from gymnasium import spaces
 
 from unilab_core.config.errors import ConfigError, unknown_name
 from unilab_core.config.gym_env import SIM, GymEnvConfig, gym_id
-from unilab_core.contracts import TIMING_KEYS, EnvSpec, FloatArray, StepResult
+from unilab_core.contracts import (
+    TIMING_KEYS,
+    EnvSpec,
+    FloatArray,
+    IdArray,
+    PhysicsArray,
+    StepResult,
+)
 from unilab_core.run.failures import NonFiniteError
 
 TERMINATED, TIME_OUT = "terminated", "time_out"
@@ -79,6 +86,15 @@ class GymEnv:
         timings["backend"] = stepped - clipped
         timings["reset_done"] = finished - stepped
         return self._result
+
+    def restart(self, ids: IdArray) -> None:
+        """Begin new episodes for these environments, between two steps."""
+        for index in ids.tolist():
+            self._restart(index)
+
+    def physics(self) -> dict[str, PhysicsArray]:
+        """Nothing: Gymnasium has no common way to read it."""
+        return {}
 
     def continue_from(self, num_steps: int) -> None:
         """Count control steps from here; nothing but error messages shows it."""

@@ -24,6 +24,7 @@ from unilab_core.contracts import (
     EnvSpec,
     FloatArray,
     IdArray,
+    PhysicsArray,
     StepResult,
 )
 from unilab_core.envs.managers.action import ActionManager
@@ -122,6 +123,15 @@ class ManagerBasedEnv:
         timings["reset_done"] = finished - updated
         return result
 
+    def restart(self, ids: IdArray) -> None:
+        """Begin new episodes for these environments, between two steps."""
+        self._restart(ids)
+
+    def physics(self) -> dict[str, PhysicsArray]:
+        """Live state of the physics."""
+        backend = self.backend
+        return {"qpos": backend.qpos, "qvel": backend.qvel, "ctrl": backend.ctrl}
+
     def continue_from(self, num_steps: int) -> None:
         """Count control steps from here; the curricula look at it when episodes end."""
         self._num_steps = num_steps
@@ -187,6 +197,9 @@ class ManagerBasedEnv:
         count = 0 if unstable is None else int(np.count_nonzero(unstable))
         result.nonfinite["envs"] = count
         result.nonfinite["total"] += count
+        result.unstable = unstable if count else None
+        if count:  # the reset in this very step would take the evidence away
+            result.broken = {name: values.copy() for name, values in self.physics().items()}
 
     def _build_managers(self, config: EnvConfig, robot: RobotModel, model: mujoco.MjModel) -> None:
         """Events first: start-up changes to the model come before the first look at it."""

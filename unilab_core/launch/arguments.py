@@ -56,6 +56,11 @@ def run_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--detach", action="store_true", help="run in the background once training has started"
     )
+    parser.add_argument(
+        "--debug",
+        choices=("collector", "learner"),
+        help="start everything but this role and print its command, for a debugger; no time limits",
+    )
     parser.add_argument("--detached", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="settings")
     return parser

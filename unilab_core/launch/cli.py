@@ -57,8 +57,11 @@ def _run_training(args: argparse.Namespace, argv: Sequence[str]) -> int:
         job=args.job,
         resume=args.resume,
         plain=args.plain,
+        debug=args.debug,
         detached=args.detached,
     )
+    if args.debug and (args.detach or args.dry_run):
+        raise ValueError("--debug waits for you in another terminal: not with --detach, --dry-run")
     console = Console()
     if args.dry_run:
         return run_dry(options, console, os.environ)

@@ -107,6 +107,12 @@ class HangWatch:
                 findings.append(finding)
         return findings
 
+    def pardon(self, keys: list[Key]) -> None:
+        """Start counting again for these roles: a debugger holds one of them."""
+        for key in keys:
+            watched = self._watched[key]
+            watched.since_ns, watched.warned_since_ns = self._watch_ns, None
+
     def _note(self, row: RoleStatus) -> list[Finding]:
         """Remember a sign of life; tell when a role that was warned about goes on."""
         watched = self._watched.setdefault((row.role, row.rank), _Watched())

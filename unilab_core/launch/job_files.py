@@ -60,6 +60,8 @@ class JobFiles:
     threads: ThreadPlan
     trace: dict[str, Any] | None = None
     """Root and rhythm of the RL trace (`job_trace.trace_facts`); None: nothing is written."""
+    debug: str | None = None
+    """Role that somebody starts by hand under a debugger (`--debug`)."""
     _segments: list[tuple[SegmentSpec, Segment]] = field(default_factory=list)
     _bells: dict[str, Doorbell] = field(default_factory=dict)
 
@@ -195,5 +197,6 @@ class JobFiles:
             "rings": rings,
             "ranks": 1,
             "pid": os.getpid(),
+            "debug": self.debug,
             "threads": {"collector": self.threads.collector, "learner": self.threads.learner},
         }

@@ -8,10 +8,11 @@ import contextlib
 import os
 import select
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 
 from unilab_core.launch.console import Console, Panel
+from unilab_core.launch.debugged import DebuggedProcess
 from unilab_core.launch.job_files import JobFiles, ProcessRecord
 from unilab_core.launch.outcome import ChildExit, Outcome
 from unilab_core.launch.processes import ChildProcess, capture_stacks
@@ -20,7 +21,7 @@ from unilab_core.launch.supervisor import Child, State, Supervisor
 from unilab_core.run.child import STOP_SIGNALS
 from unilab_ipc.clock import Clock
 from unilab_ipc.errors import RecordInvalid
-from unilab_ipc.peers import process_start_ticks, process_state
+from unilab_ipc.peers import process_start_ticks, process_state, tracer_pid
 
 SLICE_MS = 200
 
@@ -64,7 +65,12 @@ class SignalPipe:
 class JobDriver:
     """What the supervisor decides, done to real processes."""
 
-    def __init__(self, files: JobFiles, children: list[ChildProcess], console: Console) -> None:
+    def __init__(
+        self,
+        files: JobFiles,
+        children: Sequence[ChildProcess | DebuggedProcess],
+        console: Console,
+    ) -> None:
         self._files = files
         self._children = {(child.spec.role, child.spec.rank): child for child in children}
         self._console = console
@@ -89,11 +95,17 @@ class JobDriver:
     def stacks(self, role: str, rank: int) -> str:
         """Python stacks of one child, from its log."""
         child = self._children[role, rank]
+        if child.peer is None:
+            return f"{role}-{rank} has not been started"
         return capture_stacks(child.peer, child.log)
 
     def process_state(self, role: str, rank: int) -> str | None:
         """The kernel's state letter."""
         return process_state(self._children[role, rank].pid)
+
+    def tracer(self, role: str, rank: int) -> int:
+        """The debugger attached to a child."""
+        return tracer_pid(self._children[role, rank].pid)
 
     def say(self, text: str) -> None:
         """A line for people; what the supervisor has to say is never a result."""
@@ -106,6 +118,8 @@ class JobDriver:
 
     def _child_records(self) -> Iterator[ProcessRecord]:
         for (role, rank), child in self._children.items():
+            if child.pid == 0:  # under --debug, and not started yet
+                continue
             yield ProcessRecord(role=role, rank=rank, pid=child.pid, start_ticks=child.start_ticks)
 
 
@@ -116,7 +130,7 @@ class Loop:
         self,
         *,
         files: JobFiles,
-        children: list[ChildProcess],
+        children: Sequence[ChildProcess | DebuggedProcess],
         console: Console,
         signals: SignalPipe,
         panel: Panel | None,
@@ -138,6 +152,7 @@ class Loop:
             files.config.training,
             JobDriver(files, children, console),
             clock,
+            debugging=files.debug is not None,
         )
 
     def run(self) -> Outcome:
@@ -170,7 +185,9 @@ class Loop:
 
     def _sleep(self) -> None:
         poll = select.poll()
-        watched = [self._bell, self._signals, *(child.peer for child in self._living)]
+        # A process to be started by hand has no pidfd before it has registered: its bell tells.
+        peers = [child.peer for child in self._living if child.peer is not None]
+        watched = [self._bell, self._signals, *peers]
         if self.panel is not None:
             watched.append(self.panel)
         for source in watched:

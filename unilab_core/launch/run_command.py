@@ -13,7 +13,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +25,7 @@ from unilab_core.config.errors import ConfigError
 from unilab_core.config.hardware import detect_profile
 from unilab_core.config.support import unsupported_settings
 from unilab_core.launch.console import Console, Panel, can_draw
+from unilab_core.launch.debugged import DebuggedProcess, debug_command
 from unilab_core.launch.ending import (
     RunFacts,
     ended_record,
@@ -60,6 +61,7 @@ from unilab_core.run.run_dir import (
     runs_folder,
 )
 from unilab_core.run.threads import available_cores, plan_threads
+from unilab_core.telemetry.plain import sanitize
 from unilab_ipc.clock import MonotonicClock
 from unilab_ipc.errors import IpcError, NameInUse, NoSpace, SegmentCorrupt
 from unilab_ipc.gc import collect_garbage
@@ -84,6 +86,8 @@ class RunOptions:
     job: str | None = None
     resume: str | None = None
     plain: bool = False
+    debug: str | None = None
+    """Role to be started by hand."""
     detached: bool = False
     """This process is already the background half of --detach."""
 
@@ -222,6 +226,7 @@ class _TrainingRun:
                 self._config.algo.overlap,
             ),
             trace=trace_facts(self._config, run_dir, self._environ),
+            debug=self._options.debug,
         )
         facts = RunFacts(
             job=self._job,
@@ -318,7 +323,7 @@ class _TrainingRun:
     # ---- training
 
     def _train(self, files: JobFiles, facts: RunFacts, trace: LaunchTrace) -> Outcome:
-        children: list[ChildProcess] = []
+        children: list[ChildProcess | DebuggedProcess] = []
         panel: Panel | None = None
         try:
             self._write_run_config(facts)
@@ -372,9 +377,9 @@ class _TrainingRun:
         beat.register()
         beat.phase("startup/spawn")
 
-    def _spawn(self, files: JobFiles, *, echo: bool) -> list[ChildProcess]:
+    def _spawn(self, files: JobFiles, *, echo: bool) -> list[ChildProcess | DebuggedProcess]:
         run = RunPaths(files.run_dir)
-        children: list[ChildProcess] = []
+        children: list[ChildProcess | DebuggedProcess] = []
         with ExitStack() as stack:
             # Progress lines of the children; under a panel they go into each role's log.
             terminal = not self._panel_wanted() and not self._options.detached
@@ -383,6 +388,11 @@ class _TrainingRun:
                 stack.callback(os.close, echo_fd)
             try:
                 for spec in plan(self._config, self._job, files.threads):
+                    if spec.role == self._options.debug:
+                        children.append(DebuggedProcess(spec, run, files.board()))
+                        self._console.say(f"start the {spec.role} in another terminal:")
+                        self._console.say(f"  {debug_command(spec, self._environ)}")
+                        continue
                     child = ChildProcess(spec, run, self._environ, echo_fd=echo_fd)
                     children.append(child)
             except BaseException:
@@ -391,7 +401,9 @@ class _TrainingRun:
         return children
 
     def _panel_wanted(self) -> bool:
-        wanted = not self._options.plain and not self._options.detached
+        wanted = (
+            not self._options.plain and self._options.debug is None and not self._options.detached
+        )
         return wanted and can_draw(self._environ)
 
     def _open_panel(self) -> Panel | None:
@@ -445,12 +457,23 @@ class _TrainingRun:
 
     def _last_words(self, facts: RunFacts, outcome: Outcome) -> None:
         if outcome.failure is not None:
+            self._show_traceback(outcome)
             self._console.warn(outcome.reason)
             self._show_log_of(facts, outcome)
         for text in outcome.later:
             self._console.warn(f"also: {text}")
         if not outcome.trained and outcome.exit_code in START_FAILURES:
             shutil.rmtree(facts.run_dir, ignore_errors=True)
+
+    def _show_traceback(self, outcome: Outcome) -> None:
+        """The environment is the user's code: its own traceback first, the original on top."""
+        if outcome.exit_code != ExitCode.ENV_EXCEPTION:
+            return
+        for child_exit in outcome.exits:
+            if child_exit.error is not None and child_exit.returncode == outcome.exit_code:
+                for line in str(child_exit.error.get("traceback", "")).splitlines():
+                    self._console.warn(sanitize(line, 300))
+                return
 
     def _show_log_of(self, facts: RunFacts, outcome: Outcome) -> None:
         """The last output of a process that gave no reason of its own."""
@@ -468,7 +491,7 @@ class _TrainingRun:
         self,
         files: JobFiles,
         facts: RunFacts,
-        children: list[ChildProcess],
+        children: list[ChildProcess | DebuggedProcess],
         panel: Panel | None,
         error: BaseException,
     ) -> None:
@@ -491,7 +514,7 @@ class _TrainingRun:
             shutil.rmtree(facts.run_dir, ignore_errors=True)
 
 
-def _kill(children: list[ChildProcess]) -> tuple[ChildExit, ...]:
+def _kill(children: Sequence[ChildProcess | DebuggedProcess]) -> tuple[ChildExit, ...]:
     return tuple(exit_ for child in reversed(children) if (exit_ := child.end_now()) is not None)
 
 

@@ -66,6 +66,10 @@ class Driver(Protocol):
         """The kernel's state letter of a child."""
         ...
 
+    def tracer(self, role: str, rank: int) -> int:
+        """Pid of the debugger attached to a child, 0 where there is none."""
+        ...
+
     def say(self, text: str) -> None:
         """A line for the person who watches."""
         ...
@@ -103,8 +107,17 @@ class Supervisor:
     """Feed it events; `done` says when to stop feeding, `outcome` how it ended."""
 
     def __init__(
-        self, children: Sequence[Child], training: TrainingConfig, driver: Driver, clock: Clock
+        self,
+        children: Sequence[Child],
+        training: TrainingConfig,
+        driver: Driver,
+        clock: Clock,
+        *,
+        debugging: bool = False,
     ) -> None:
+        """`debugging`: a role runs under a debugger from the start, so nobody is ever late."""
+        self._debugging = debugging
+        self._traced: set[tuple[str, int]] = set()
         self._children = list(children)
         self._training = training
         self._driver = driver
@@ -216,13 +229,17 @@ class Supervisor:
                 self._driver.say(f"{row.role}-{row.rank} received {_signal_name(row.signal)}")
                 self.signalled(row.signal)
                 return
-        for finding in self._watch.look(living):
-            self._found(finding)
+        findings = self._watch.look(living)
+        if findings and not self._debugging and not self._pardoned(living):
+            for finding in findings:
+                self._found(finding)
 
     def time_passed(self) -> None:
         """Check the deadlines of a stop."""
         now_ns = self._clock.now_ns()
         deadlines = self._deadlines
+        if self._level == STOP_SAVE and deadlines.no_save_ns is not None and self._is_patient():
+            return  # somebody steps through the last iteration; a second interrupt ends the wait
         if deadlines.no_save_ns is not None and now_ns >= deadlines.no_save_ns:
             deadlines.no_save_ns = None
             unsaved = any(child.role == "learner" for child in self._living())
@@ -321,6 +338,27 @@ class Supervisor:
         )
         # It answers nothing: waiting for it to leave would only cost the grace.
         self._driver.send_signal(finding.role, finding.rank, signal.SIGKILL)
+
+    def _pardoned(self, living: list[RoleStatus]) -> bool:
+        """Whether a debugger holds a role: then nobody's time counts, also not those that wait."""
+        keys = [(row.role, row.rank) for row in living]
+        traced = {key: pid for key in keys if (pid := self._driver.tracer(*key))}
+        if not traced:
+            self._traced.clear()
+            return False
+        for (role, rank), pid in traced.items():
+            if (role, rank) not in self._traced:
+                self._driver.say(f"{role}-{rank} has a debugger (pid {pid}): no time limits")
+        self._traced = set(traced)
+        self._watch.pardon(keys)
+        return True
+
+    def _is_patient(self) -> bool:
+        """While debugging, a stop that people asked for (or the end of training) may take long."""
+        if self._stop_signum not in (0, signal.SIGINT):
+            return False  # the batch system's grace is not ours to extend
+        living = self._living()
+        return self._debugging or any(self._driver.tracer(c.role, c.rank) for c in living)
 
     def _standstill(self, finding: Finding) -> str:
         notes: list[str] = []

@@ -79,6 +79,16 @@ class ChildContext:
     """Set by the role: its newest sequence numbers, for error.json."""
 
     @property
+    def debugged_role(self) -> str | None:
+        """The role that somebody runs under a debugger; nobody's waits are bounded then."""
+        return self.launch.get("debug")
+
+    @property
+    def _start_limit_s(self) -> float | None:
+        """Bound of a wait for another role's start; the death of the launcher ends it anyway."""
+        return None if self.debugged_role else self.config.training.startup_hang_after_s
+
+    @property
     def num_threads(self) -> int | None:
         """CPU threads planned for this role; None leaves libraries at their default."""
         threads = self.launch.get("threads", {}).get(self.role)
@@ -105,7 +115,7 @@ class ChildContext:
         self.beat.phase("startup/wait_job", awaits="launcher")
         record = self.waiter(stop_at=STOP_SAVE).wait(
             lambda: self.folder.read_json("job.json"),
-            timeout_s=self.config.training.startup_hang_after_s,
+            timeout_s=self._start_limit_s,
             awaits="launcher",
         )
         self.beat.advance()
@@ -119,7 +129,7 @@ class ChildContext:
             return row.peer().open() if row.state == "alive" else None
 
         return self.waiter(stop_at=STOP_SAVE).wait(
-            registered, timeout_s=self.config.training.startup_hang_after_s, awaits=role
+            registered, timeout_s=self._start_limit_s, awaits=role
         )
 
     def bell_of(self, role: str, rank: int = 0) -> Doorbell:
@@ -172,10 +182,13 @@ def child_session(role: str, args: argparse.Namespace | None = None) -> Iterator
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else (1 if error.code else 0)
         ctx.beat.end("ended" if code == 0 else "failed")
-    except BaseException as error:  # noqa: BLE001 - the process entry point
+    except BaseException as error:
         code = exit_code_of(error)
         _report_failure(ctx, error, code)
         ctx.beat.end("failed")
+        if ctx.debugged_role == role:
+            ctx.ring_launcher()
+            raise  # the debugger's post-mortem wants the exception, not an exit code
     finally:
         signal.set_wakeup_fd(-1)
         for close in closers:

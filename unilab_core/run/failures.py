@@ -50,6 +50,16 @@ class NonFiniteError(RunError):
         self.source = source
         self.env = env
         self.step = step
+        self.kind = kind
+        self._detail = ""
+
+    def add_detail(self, text: str) -> None:
+        """Say more after the owner: where the last states are, why dropping did not help."""
+        self._detail = f"{self._detail}; {text}"
+
+    def __str__(self) -> str:
+        """The owner, then the details."""
+        return super().__str__() + self._detail
 
 
 class CheckpointError(RunError):

@@ -10,6 +10,7 @@
         policies/              policies on a clock (training.policy_interval_s)
         logs/<role>-<rank>.log           output of each process, stacks included
         logs/<role>-<rank>.error.json    why a process failed
+        nan_guard/nan_<step>_<source>.npz   last states before a value that was not finite
         play_video.mp4
         trace/                 the Perfetto timeline (training.trace_enabled)
 
@@ -74,6 +75,11 @@ class RunPaths:
     def policies(self) -> Path:
         """Folder of policies that were exported on a clock."""
         return self.run_dir / "policies"
+
+    @property
+    def nan_guard(self) -> Path:
+        """Folder of the NaN guard's dumps."""
+        return self.run_dir / "nan_guard"
 
     @property
     def logs(self) -> Path:

@@ -58,6 +58,8 @@ class CollectorReport:
     terminations: Mapping[str, float]
     """`Episode_Termination/<term>`: count since the previous report."""
     terminations_total: Mapping[str, float]
+    dropped: Mapping[str, float] = field(default_factory=dict)
+    """Transitions that the NaN guard dropped so far, by source."""
 
     def record(self) -> dict:
         """The ring record."""
@@ -80,6 +82,7 @@ class CollectorReport:
             "rewards": self.rewards,
             "terminations": self.terminations,
             "terminations_total": self.terminations_total,
+            "dropped": self.dropped,
         }
 
     @classmethod
@@ -104,6 +107,7 @@ class CollectorReport:
             rewards=_table(record, "rewards"),
             terminations=_table(record, "terminations"),
             terminations_total=_table(record, "terminations_total"),
+            dropped=_table(record, "dropped") if "dropped" in record else {},
         )
 
 

@@ -121,6 +121,7 @@ class TrainingLogger:
         self._run_record_ns = self._status_ns = self._alarm_ns = -(2**62)
         self._closed = False
         self._alarm_count = 0
+        self._dropped_transitions: dict[str, int] = {}
 
         self._allowed = allowed_tags(run.algo, ranks=run.ranks, accelerator=run.accelerator)
         self._metric_tags = self._allowed - LOGGER_OWNED
@@ -178,6 +179,7 @@ class TrainingLogger:
         learner = self._checked_learner(sample.learner)
         metrics = self._checked_metrics(sample.metrics, learner)
         collected = self._fold.update(sample.collector)
+        self._watch_drops(sample.collector)
         report = self._report(sample, learner, metrics, collected, now_ns)
         step = sample.env_steps if sample.env_steps > 0 else sample.iteration
         # Wall-clock time is only the label that TensorBoard shows; ages are monotonic.
@@ -205,13 +207,14 @@ class TrainingLogger:
             complete &= sink.close(max(deadline_ns - self._now_ns(), 0) / 1e9)
         return complete
 
-    def summary(self) -> dict[str, float | int | None]:
+    def summary(self) -> dict[str, float | int | dict[str, int] | None]:
         """The fields of run_summary.json that come from the submitted iterations."""
         last = self._last or IterationReport(t_ns=0, iteration=0, env_steps=0)
         inference = "Perf/learner_inference"
         return {
             "completed_iterations": last.iteration,
             "total_env_steps": last.env_steps,
+            "dropped_transitions": self._dropped_transitions,
             "final_mean_reward": last.reward_mean,
             "best_mean_reward": self._best_mean_reward,
             "mean_episode_length": last.episode_length,
@@ -338,6 +341,16 @@ class TrainingLogger:
     def _repeat_run_record(self, now_ns: int) -> None:
         if now_ns - self._run_record_ns >= RUN_RECORD_INTERVAL_NS:
             self._announce(now_ns)
+
+    def _watch_drops(self, records: Sequence[Mapping]) -> None:
+        """Say when the NaN guard of a collector has dropped more; its totals are cumulative."""
+        for record in records:
+            totals = record.get("dropped")
+            if not totals or totals == self._dropped_transitions:
+                continue
+            self._dropped_transitions = {str(name): int(count) for name, count in totals.items()}
+            by_source = ", ".join(f"{n} {name}" for name, n in self._dropped_transitions.items())
+            self.note(f"transitions dropped so far: {by_source}", level="warning")
 
     def _watch_contract(self, report: IterationReport, now_ns: int) -> None:
         alarm = contract_alarm(report.accounted_ms, report.wall_ms)

@@ -2,6 +2,7 @@
 
     unilab-eval RUN_DIR | POLICY_FILE [--checkpoint C] [--physics P] [--video [FILE]]
         [--video-steps N] [--video-envs N] [--export-onnx [FILE]] [--viewer] [--json]
+    unilab-eval --replay-nan DUMP [--video [FILE]] [--json]
 
 Diagnostics go to standard error; with `--json` the last line of standard output is one object.
 """
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unilab_core.run.exit_codes import ExitCode
+from unilab_core.run.json_files import finite
 from unilab_core.telemetry.plain import sanitize
 
 if TYPE_CHECKING:
@@ -36,6 +38,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     if args.viewer and (args.json or args.video is not None or args.export_onnx is not None):
         parser.error("--viewer shows the policy and nothing else; leave the other outputs out")
+    _check_sources(parser, args)
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny products: more threads only wait
     from unilab_core.config.errors import ConfigError
     from unilab_core.nets.onnx_file import OnnxExportError, OnnxUnavailableError
@@ -47,6 +50,8 @@ def main(argv: list[str] | None = None) -> int:
             return _view(args)
         if args.video is not None:
             prepare_offscreen()
+        if args.replay_nan is not None:
+            return _replay(args)
         _run(args)
     except (OffscreenUnavailableError, OnnxUnavailableError, OnnxTargetError) as error:
         return _fail(error, ExitCode.USAGE)
@@ -54,6 +59,46 @@ def main(argv: list[str] | None = None) -> int:
         return _fail(error, ExitCode.NOTHING)
     except (CheckpointError, ConfigError, OnnxExportError) as error:
         return _fail(error, ExitCode.INCOMPATIBLE)
+    return ExitCode.OK
+
+
+def _check_sources(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+    """Either a policy to play or a dump to replay."""
+    if args.replay_nan is None:
+        if args.source is None:
+            parser.error("a run directory or a policy file is needed (or --replay-nan DUMP)")
+        return
+    others = ("source", "checkpoint", "physics", "export_onnx", "viewer")
+    if any(getattr(args, name) not in (None, False) for name in others):
+        parser.error("--replay-nan shows a dump: only --video and --json go with it")
+
+
+def _replay(args: argparse.Namespace) -> int:
+    """Show a dump of the NaN guard."""
+    from unilab_core.run.nan_dump import NanDumpError, read_nan_dump
+    from unilab_core.tools.replay_nan import replay_report, replay_text, replay_video
+
+    path: Path = args.replay_nan
+    try:
+        dump = read_nan_dump(path)
+    except FileNotFoundError:
+        return _fail(ValueError(f"{path}: no such file"), ExitCode.NOTHING)
+    except NanDumpError as error:
+        return _fail(error, ExitCode.INCOMPATIBLE)
+    report = replay_report(dump)
+    if args.video is not None:
+        target = Path(args.video) if args.video else path.with_suffix(".mp4")
+        try:
+            replay_video(dump, target)
+        except ValueError as error:
+            return _fail(error, ExitCode.USAGE)
+        report["video"] = str(target)
+    if args.json:
+        print(json.dumps(finite(report)))
+        return ExitCode.OK
+    print(replay_text(report))
+    if "video" in report:
+        print(f"  video          {report['video']}")
     return ExitCode.OK
 
 
@@ -227,7 +272,15 @@ def _parser() -> argparse.ArgumentParser:
         prog="unilab-eval",
         description="Play a policy through the deterministic evaluation of its task.",
     )
-    parser.add_argument("source", type=Path, metavar="RUN_DIR", help="run directory or policy file")
+    parser.add_argument(
+        "source", type=Path, nargs="?", metavar="RUN_DIR", help="run directory or policy file"
+    )
+    parser.add_argument(
+        "--replay-nan",
+        type=Path,
+        metavar="DUMP",
+        help="show a dump of the NaN guard (nan_guard/*.npz of a run) in place of a policy",
+    )
     parser.add_argument(
         "--checkpoint",
         metavar="C",

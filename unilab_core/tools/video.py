@@ -60,7 +60,7 @@ def play_video(
     env = make_env(
         task, sim, config, num_envs=num_envs, seed=judge.seed, num_threads=1, spread_episodes=False
     )
-    stage = _Stage(
+    stage = Stage(
         build_model(found.robot, physics, config.sim_dt, visuals=True),
         found.robot.base_body,
         num_envs,
@@ -84,7 +84,7 @@ def _play(
     env: ManagerBasedEnv,
     policy: PolicyFunction,
     command: str,
-    stage: "_Stage",
+    stage: "Stage",
     writer: "imageio.core.format.Format.Writer",  # pyright: ignore[reportAttributeAccessIssue]
     num_steps: int,
 ) -> None:
@@ -105,10 +105,10 @@ def _everyone(env: ManagerBasedEnv, part: int) -> FloatArray:
     return np.tile(np.array([SCHEDULE[part]], np.float32), (env.spec.num_envs, 1))
 
 
-class _Stage:
+class Stage:
     """Scene, camera and renderer."""
 
-    def __init__(self, model: mujoco.MjModel, body: str, num_robots: int) -> None:
+    def __init__(self, model: mujoco.MjModel, body: str, num_robots: int = 1) -> None:
         model.vis.global_.offwidth, model.vis.global_.offheight = WIDTH, HEIGHT
         self._model, self._data = model, mujoco.MjData(model)
         self._body = model.body(body).id

@@ -88,6 +88,8 @@ class AppoBatch:
     """[rows, O] observations not seen in an earlier iteration, for the normaliser"""
     new_critic_obs: Tensor
     """[rows, C] the same, critic group"""
+    dropped: Tensor | None = None
+    """[T, N] 1.0 where the row is a placeholder of the NaN guard; None where none is"""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -229,9 +231,14 @@ def compute_targets(
     target_log_prob = log_prob(batch.actions, mean, std)
     next_values = next_state_values(values, batch.final_t, batch.final_n, final_values)
     done = torch.maximum(batch.terminated, batch.truncated)
+    reward = batch.reward
+    if batch.dropped is not None:
+        # A placeholder's temporal difference is zero: nothing travels to the rows before it.
+        placeholder = values[:-1] - cfg.gamma * next_values
+        reward = torch.where(batch.dropped > 0.0, placeholder, reward)
     traced = vtrace(
         target_log_prob - batch.log_prob,
-        batch.reward,
+        reward,
         values[:-1],
         next_values,
         batch.terminated,
@@ -305,7 +312,11 @@ def _flat_rows(state: AppoState, batch: AppoBatch, targets: AppoTargets) -> dict
         "vs": targets.vs,
         "advantages": targets.advantages,
     }
-    return {name: tensor.flatten(0, 1) for name, tensor in fields.items()}
+    rows = {name: tensor.flatten(0, 1) for name, tensor in fields.items()}
+    if batch.dropped is None:
+        return rows
+    kept = batch.dropped.flatten() == 0.0  # waits for the device, in the rare iteration
+    return {name: tensor[kept] for name, tensor in rows.items()}
 
 
 def _minibatch_step(

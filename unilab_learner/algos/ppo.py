@@ -115,6 +115,41 @@ def add_final_values(
     return reward.index_add(0, rows, algorithm.gamma * algorithm.critic(final).squeeze(-1))
 
 
+@torch.inference_mode()
+def replace_rows(storage: RolloutStorage, dropped: list[tuple[int, Tensor]]) -> None:
+    """Put a copy of another row in the place of each dropped one, returns and advantages included.
+
+    The library knows no masks, so a placeholder cannot be left out of its minibatches; a transition
+    that counts twice is the smaller evil. The other row is the next environment's of the same
+    step, or where that was dropped too, the next in turn.
+
+    Args:
+        storage: a full rollout with its returns.
+        dropped: step and environments[F] of the placeholders.
+    """
+    bad = torch.zeros(storage.num_transitions_per_env, storage.num_envs, dtype=torch.bool)
+    for step, envs in dropped:
+        bad[step, envs.cpu()] = True
+    good = torch.nonzero(~bad.flatten()).squeeze(-1)
+    if good.numel() == 0:
+        return
+    rows = torch.nonzero(bad.flatten()).squeeze(-1)
+    at = torch.searchsorted(good, rows) % good.numel()
+    rows, sources = rows.to(storage.device), good[at].to(storage.device)
+    columns = (
+        storage.actions,
+        storage.values,
+        storage.returns,
+        storage.advantages,
+        storage.actions_log_prob,
+        *(storage.distribution_params or ()),
+        *storage.observations.values(),
+    )
+    for column in columns:
+        flat = column.flatten(0, 1)
+        flat[rows] = flat[sources]
+
+
 def set_learning_rate(algorithm: PPO, learning_rate: float) -> None:
     """Set the rate in force (the library adapts it by itself under `schedule: adaptive`)."""
     algorithm.learning_rate = learning_rate

@@ -7,7 +7,8 @@ that gathering a batch touches one stretch of memory per sample:
 
 Ticks are written in order and the oldest tick is overwritten; because time is the outer axis, the
 n-step sum of (t, e) reads (t+1, e), (t+2, e), ... and never crosses the write position: starts are
-drawn only from ticks whose n-1 successors are stored. Owned by the learner.
+drawn only from ticks whose n-1 successors are stored. Dropped rows (placeholders of the NaN guard)
+are drawn by nobody, and an n-step sum that reaches one bootstraps before it. Owned by the learner.
 
 Legend: N ticks, E environments, B batch rows, W row width, O/C/A as above.
 """
@@ -96,6 +97,8 @@ class ReplayBuffer:
         self.last_draw: tuple[Tensor, Tensor] | None = None
         """Starts of the newest sample: (tick[B], env[B]), on the device of the buffer."""
         self._first_kept_tick = 0
+        self._dropped: Tensor | None = None
+        """[N, E] rows that nobody may learn from; allocated when the first one arrives."""
 
     @property
     def size(self) -> int:
@@ -126,8 +129,10 @@ class ReplayBuffer:
         truncated: np.ndarray,
         next_obs: np.ndarray,
         next_critic_obs: np.ndarray,
+        dropped: np.ndarray | None = None,
     ) -> StoredTick:
         """Store one tick; arrays [E, width] or [E], copied before returning."""
+        self._mark_dropped(dropped)
         cell = self._rows[self.ticks_written % self.num_ticks]
         target = cell if self._staging is None else self._staging
         values = (critic_obs, action, obs, reward, terminated, truncated, next_critic_obs, next_obs)
@@ -157,8 +162,39 @@ class ReplayBuffer:
         env = torch.randint(
             self.num_envs, (batch_size,), generator=generator, device=generator.device
         )
-        self.last_draw = (first_tick + offset.to(self.device), env.to(self.device))
+        tick, env = first_tick + offset.to(self.device), env.to(self.device)
+        if self._dropped is not None:
+            env = self._without_dropped(tick, env)
+        self.last_draw = (tick, env)
         return self.gather(*self.last_draw)
+
+    def _mark_dropped(self, dropped: np.ndarray | None) -> None:
+        """Remember the placeholders of the tick about to be written; forget those overwritten."""
+        if self._dropped is None:
+            if dropped is None or not dropped.any():
+                return
+            self._dropped = torch.zeros(
+                (self.num_ticks, self.num_envs), dtype=torch.bool, device=self.device
+            )
+        place = self._dropped[self.ticks_written % self.num_ticks]
+        if dropped is None:
+            place.fill_(False)
+        else:
+            place.copy_(torch.from_numpy(dropped != 0))
+
+    def _without_dropped(self, tick: Tensor, env: Tensor) -> Tensor:
+        """env[B] with each draw of a placeholder moved on to the next environment of its tick.
+
+        A tick of placeholders alone (everything was reset) keeps its draws: the guard's rows are
+        finite, and such ticks are counted and few.
+        """
+        assert self._dropped is not None
+        for _ in range(self.num_envs - 1):
+            hit = self._dropped[tick % self.num_ticks, env]
+            if not bool(hit.any()):
+                break
+            env = torch.where(hit, (env + 1) % self.num_envs, env)
+        return env
 
     def gather(self, tick: Tensor, env: Tensor) -> ReplayRows:
         """Read the transitions that start at absolute tick[B] of env[B]."""
@@ -200,11 +236,14 @@ class ReplayBuffer:
         last = tick.clone()
         for k in range(1, self._n_step):
             going = done == 0.0
+            if self._dropped is not None:
+                going &= ~self._dropped[(tick + k) % self.num_ticks, env]
             step = flat[:, flags].index_select(0, (tick + k) % self.num_ticks * self.num_envs + env)
             reward = torch.where(going, reward + self._gamma**k * step[:, 0], reward)
             discount = torch.where(going, self._gamma ** (k + 1) * (1.0 - step[:, 1]), discount)
             last = torch.where(going, tick + k, last)
-            done = torch.where(going, step[:, 1] + step[:, 2], done)
+            # A walk that stopped in front of a placeholder must not go on behind it.
+            done = torch.where(going, step[:, 1] + step[:, 2], torch.ones_like(done))
         return reward, discount, last
 
     def _draw_ticks(self, num_starts: int, batch_size: int, generator: torch.Generator) -> Tensor:

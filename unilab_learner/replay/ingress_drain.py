@@ -46,6 +46,7 @@ class IngressDrain:
                     reward=slot.reward,
                     terminated=slot.terminated,
                     truncated=slot.truncated,
+                    dropped=slot.dropped,
                     next_obs=slot.next_obs,
                     next_critic_obs=slot.next_critic_obs,
                 )

@@ -11,7 +11,7 @@ from unilab_core.config.support import unsupported_settings
     "override",
     ["training.cuda_process_sharing=mps", "training.device=cuda:1",
      "training.wandb_project=x", "training.wandb_tags=[a,b]",
-     "training.use_compile=true", "training.nan_guard.buffer_size=9"],
+     "training.use_compile=true"],
 )  # fmt: skip
 def test_a_setting_that_cannot_work_is_named_with_its_reason(conf, override):
     config = compose("sac", "walk", overrides=[override], conf=conf)
@@ -23,6 +23,13 @@ def test_a_setting_that_cannot_work_is_named_with_its_reason(conf, override):
 def test_rl_traces_may_be_asked_for(conf):
     overrides = ["training.rl_trace=true", "training.rl_trace_every=8"]
     config = compose("sac", "walk", overrides=overrides, conf=conf)
+    assert unsupported_settings(config, has_gpu=False) == []
+
+
+@pytest.mark.parametrize("setting", ["policy=drop_episode", "buffer_size=9", "max_envs_to_dump=2",
+                                     "output_dir=/tmp/x", "enabled=false"])  # fmt: skip
+def test_every_key_of_the_nan_guard_works(conf, setting):
+    config = compose("sac", "walk", overrides=[f"training.nan_guard.{setting}"], conf=conf)
     assert unsupported_settings(config, has_gpu=False) == []
 
 

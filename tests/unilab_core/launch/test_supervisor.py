@@ -25,6 +25,10 @@ class RecordingDriver:
         self.said = []
         self.announce_error = None
         self.state = "S"
+        self.tracers = {}
+
+    def tracer(self, role, rank):
+        return self.tracers.get(role, 0)
 
     def announce(self):
         if self.announce_error is not None:
@@ -115,6 +119,41 @@ def error_record(exception, message, *, phase="training/env_step", blames=None):
 
 def peer_dead(role):
     return error_record("PeerDead", f"{role} 0 has ended", blames=role)
+
+
+def test_a_debugger_on_a_role_stops_every_clock_and_detaching_starts_them_again(history):
+    history.running()
+    history.sees(history.row("learner", phase="training/wait_for_rollout", awaits="collector"))
+    history.driver.tracers["collector"] = 77
+    history.waits(500)
+    assert history.job.state is State.RUNNING
+    assert history.driver.said == ["collector-0 has a debugger (pid 77): no time limits"]
+    history.driver.tracers.clear()
+    history.waits(50)
+    assert history.job.state is State.RUNNING
+    history.waits(25)
+    assert history.job.state is State.STOPPING
+    assert history.driver.said[-1] == "stacks of collector"
+
+
+def test_ctrl_c_waits_for_a_role_under_a_debugger_and_twice_does_not(history):
+    history.running()
+    history.driver.tracers["learner"] = 77
+    history.job.signalled(signal.SIGINT)
+    history.waits(1000)
+    assert history.driver.calls == ["stop 1"]
+    history.job.signalled(signal.SIGINT)
+    assert "stop 2" in history.driver.calls
+    history.waits(10)
+    assert "SIGKILL learner" in history.driver.calls
+
+
+def test_a_termination_signal_keeps_its_grace_under_a_debugger(history):
+    history.running()
+    history.driver.tracers["learner"] = 77
+    history.job.signalled(signal.SIGTERM)
+    history.waits(9)
+    assert "SIGKILL learner" in history.driver.calls
 
 
 def test_training_completes(history):

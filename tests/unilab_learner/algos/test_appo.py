@@ -106,6 +106,29 @@ def test_on_policy_targets_are_the_returns_of_gae():
     torch.testing.assert_close(got.rho, torch.ones(T, N))
 
 
+def test_a_placeholder_changes_no_target_but_ends_its_chain_and_is_in_no_minibatch():
+    cfg = config()
+    state = build(cfg)
+    whole = rollout(state)
+    dropped = torch.zeros(T, N)
+    dropped[2, 1] = 1.0
+    cut = dropped.clone()
+    batch = rollout(
+        state, truncated=cut, dropped=dropped, final_t=torch.tensor([2]),
+        final_n=torch.tensor([1]), final_critic_obs=whole.critic_obs[2, 1:2],
+    )  # fmt: skip
+    got = targets_of(state, batch, cfg)
+    with torch.no_grad():
+        values = state.value(batch.critic_obs)
+    assert got.vs[2, 1].item() == pytest.approx(values[2, 1].item(), abs=1e-6)
+    # The row before bootstraps from the state that the placeholder stands in, and from nothing else.
+    expected = batch.reward[1, 1] + cfg.gamma * values[2, 1]
+    assert got.vs[1, 1].item() == pytest.approx(expected.item(), abs=1e-5)
+    rows = appo._flat_rows(state, batch, got)
+    assert rows["advantages"].shape == (T * N - 1,)
+    assert appo._flat_rows(state, whole, targets_of(state, whole, cfg))["vs"].shape == (T * N,)
+
+
 def test_the_observation_after_the_last_step_is_what_bootstraps():
     """Defect (a): a bootstrap from an observation that nobody wrote."""
     cfg = config()

@@ -13,6 +13,7 @@ from unilab_learner.algos.ppo import (
     build_ppo,
     export_policy,
     observations,
+    replace_rows,
     set_learning_rate,
 )
 
@@ -176,3 +177,16 @@ def test_importing_the_library_touches_neither_git_nor_its_runner():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_dropped_rows_become_copies_of_good_ones_in_every_column():
+    algorithm = build(config())
+    collect(algorithm)
+    storage = algorithm.storage
+    replace_rows(storage, [(1, torch.tensor([2, 3])), (T - 1, torch.tensor([E - 1]))])
+    for column in (storage.actions, storage.returns, storage.advantages, storage.values,
+                   storage.actions_log_prob, *storage.observations.values()):  # fmt: skip
+        assert torch.equal(column[1, 2], column[1, 4])
+        assert torch.equal(column[1, 3], column[1, 4])
+        assert torch.equal(column[T - 1, E - 1], column[0, 0])  # round to the first
+        assert not torch.equal(column[1, 4], column[1, 5])

@@ -211,3 +211,44 @@ def test_forgotten_ticks_are_never_drawn_again_and_new_ones_fill_the_ring():
     assert buffer.size == 6 * 2
     rows = buffer.sample(512, torch.Generator().manual_seed(0))
     assert set((rows.obs[:, 0] // 10).tolist()) == {6.0, 7.0, 8.0, 9.0, 10.0}
+
+
+def add_dropped(buffer, tick, dropped):
+    """A tick like `add_tick`'s whose rows `dropped` are placeholders."""
+    envs = buffer.num_envs
+    column = (10.0 * tick + np.arange(envs, dtype=np.float32))[:, None].astype(np.float32)
+    mask = np.isin(np.arange(envs), dropped)
+    buffer.append(
+        obs=np.repeat(column, 2, 1),
+        critic_obs=np.repeat(column, 3, 1),
+        action=column,
+        reward=np.where(mask, 0.0, column[:, 0]).astype(np.float32),
+        terminated=np.zeros(envs, np.uint8),
+        truncated=mask.astype(np.uint8),
+        next_obs=np.repeat(column + 10, 2, 1),
+        next_critic_obs=np.repeat(column + 10, 3, 1),
+        dropped=mask.astype(np.uint8),
+    )
+
+
+def test_a_placeholder_is_never_drawn_until_its_place_is_written_again():
+    buffer = make_buffer(num_ticks=3)
+    for tick in range(3):
+        add_dropped(buffer, tick, [1] if tick == 1 else [])
+    generator = torch.Generator().manual_seed(1)
+    drawn = set(buffer.sample(500, generator).obs[:, 0].tolist())
+    assert drawn == {0.0, 1.0, 10.0, 20.0, 21.0}
+    for tick in (3, 4):
+        add_tick(buffer, tick)
+    drawn = set(buffer.sample(500, generator).obs[:, 0].tolist())
+    assert 41.0 in drawn
+
+
+def test_an_n_step_sum_bootstraps_in_front_of_a_placeholder():
+    buffer = make_buffer(n_step=3)
+    for tick in range(4):
+        add_dropped(buffer, tick, [1] if tick == 2 else [])
+    rows = gather(buffer, (0, 1), (0, 0))
+    assert rows.reward.tolist() == [1 + GAMMA * 11, 0 + GAMMA * 10 + GAMMA**2 * 20]
+    assert rows.discount.tolist() == [GAMMA**2, GAMMA**3]
+    assert rows.next_obs[:, 0].tolist() == [21.0, 30.0]
