@@ -30,7 +30,6 @@ CASES = {
         ("sac", "F09", "collector", "P4a", "stop"),
         ("appo", "F16", "launcher", "P0", "enospc"),
         ("sac", "F18", "learner", "P5", "enospc"),
-        ("appo", "F24", "learner", "P4d", "nan"),
     ],
     ids=lambda key: "-".join(key),
 )

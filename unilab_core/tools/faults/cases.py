@@ -146,7 +146,7 @@ def _child_cases(
         if action == "stop" and phase in ("P2", "P4a", "P4b", "P4d", "P4e") and role in CHILDREN:
             yield replace(case, row="F08", exit_code=0, says=(), continue_after_s=PAUSE_S)
     elif action == "nan":
-        says = (name, "NonFiniteError")
+        says = ("NonFiniteError", "in phase")  # whoever meets it first: it crosses the rings
         yield replace(case, row="F24", exit_code=int(ExitCode.NON_FINITE), says=says)
     else:
         yield from _full_disk(case)
