@@ -1,7 +1,7 @@
 """The environment behind its guard: what is not finite, or raises, stops here and gets a name.
 
     step --> values beyond use?  policy stop: dump, NonFiniteError (exit 12)
-                                 policy drop_episode: dump, new episode, the row becomes a placeholder
+                                 policy drop_episode: dump, new episode, row made a placeholder
          --> exception?          raised on, or (max_env_exceptions) everything is reset and every row
                                  of the step becomes a placeholder
 
