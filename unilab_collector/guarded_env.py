@@ -2,7 +2,7 @@
 
     step --> values beyond use?  policy stop: dump, NonFiniteError (exit 12)
                                  policy drop_episode: dump, new episode, row made a placeholder
-         --> exception?          raised on, or (max_env_exceptions) everything is reset and every row
+         --> exception?          raised on, or (max_env_exceptions) everything is reset and each row
                                  of the step is made a placeholder
 
 A placeholder has `dropped` set: reward 0, cut by time, its last observation the one acted on. It
