@@ -1,9 +1,9 @@
 """The environment behind its guard: what is not finite, or raises, stops here and gets a name.
 
     step --> values beyond use?  policy stop: dump, NonFiniteError (exit 12)
-                                 policy drop_episode: dump, new episode, the row becomes a placeholder
-         --> exception?          raised on, or (max_env_exceptions) everything is reset and every row
-                                 of the step becomes a placeholder
+                                 policy drop_episode: dump, new episode, row made a placeholder
+         --> exception?          raised on, or (max_env_exceptions) everything is reset and each row
+                                 of the step is made a placeholder
 
 A placeholder has `dropped` set: reward 0, cut by time, its last observation the one acted on. It
 keeps the shapes; nobody learns from it, and the episode that it ends is not counted. Drops are

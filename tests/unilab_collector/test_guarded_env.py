@@ -106,7 +106,7 @@ def test_a_final_observation_is_checked_only_where_an_episode_ended():
         result.final_critic_obs[2, 0] = np.nan
         result.truncated[2] = True
 
-    with pytest.raises(NonFiniteError, match="^final observation NaN env 2 step 0$"):
+    with pytest.raises(NonFiniteError, match=r"^final observation NaN env 2 step 0$"):
         run(GuardedEnv(Scripted({0: ends}), NanGuardConfig()), 1)
 
 
@@ -149,7 +149,7 @@ def test_drops_that_come_too_fast_end_the_job_and_say_why():
     wrong = {step: put("reward", 0, np.nan) for step in range(100)}
     config = NanGuardConfig(policy="drop_episode", max_drop_frac=0.001)  # 4 of 4000 transitions
     env = GuardedEnv(Scripted(wrong), config)
-    with pytest.raises(NonFiniteError, match="^reward NaN env 0 step 4; 5 transitions dropped"):
+    with pytest.raises(NonFiniteError, match=r"^reward NaN env 0 step 4; 5 transitions dropped"):
         run(env, 100)
     assert env.dropped == {"reward": 5}
 
@@ -157,7 +157,7 @@ def test_drops_that_come_too_fast_end_the_job_and_say_why():
 def test_an_environment_that_cannot_start_is_an_error_under_either_policy():
     inner = Scripted({0: put("reward", 2, np.nan)})
     inner.restart = lambda ids: put("obs", ids, np.nan)(inner.result)
-    with pytest.raises(NonFiniteError, match="^first observation NaN env 2 step 0$"):
+    with pytest.raises(NonFiniteError, match=r"^first observation NaN env 2 step 0$"):
         run(GuardedEnv(inner, DROP), 1)
 
 
@@ -171,7 +171,7 @@ def test_exceptions_are_survived_as_often_as_allowed(limit):
     )
     env.reset()
     survived = 0
-    with pytest.raises(ZeroDivisionError, match="the user's term"):
+    with pytest.raises(ZeroDivisionError, match="the user's term"):  # noqa: PT012 - counts before
         for _ in range(20):
             result = env.step(ACTIONS)
             if result.dropped is not None:
@@ -207,9 +207,9 @@ def test_exceptions_in_reset_count_as_well(limit):
 # ---- dumps
 
 
-def dumping(inner, folder, config=NanGuardConfig(), **changes):
+def dumping(inner, folder, config=None, **changes):
     dumps = NanDumps(folder, spec=SPEC, env_config={"a": 1}, max_envs=2, **changes)
-    return GuardedEnv(inner, config, dumps=dumps)
+    return GuardedEnv(inner, config or NanGuardConfig(), dumps=dumps)
 
 
 def test_the_dump_holds_the_last_steps_of_the_offending_environments(tmp_path):
@@ -244,7 +244,7 @@ def test_the_number_of_dumps_is_limited(tmp_path):
 def test_a_disk_that_refuses_the_dump_does_not_hide_the_cause(tmp_path):
     (tmp_path / "file").touch()
     env = dumping(Scripted({0: put("reward", 0, np.nan)}), tmp_path / "file")
-    with pytest.raises(NonFiniteError, match="^reward NaN env 0 step 0$"):
+    with pytest.raises(NonFiniteError, match=r"^reward NaN env 0 step 0$"):
         run(env, 1)
 
 

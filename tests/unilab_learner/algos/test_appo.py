@@ -121,7 +121,7 @@ def test_a_placeholder_changes_no_target_but_ends_its_chain_and_is_in_no_minibat
     with torch.no_grad():
         values = state.value(batch.critic_obs)
     assert got.vs[2, 1].item() == pytest.approx(values[2, 1].item(), abs=1e-6)
-    # The row before bootstraps from the state that the placeholder stands in, and from nothing else.
+    # The row before bootstraps from the state that the placeholder stands in.
     expected = batch.reward[1, 1] + cfg.gamma * values[2, 1]
     assert got.vs[1, 1].item() == pytest.approx(expected.item(), abs=1e-5)
     rows = appo._flat_rows(state, batch, got)
