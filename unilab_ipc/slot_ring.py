@@ -33,6 +33,8 @@ from unilab_ipc.memory import Segment
 
 _SNAPSHOT_ATTEMPTS = 8
 _NO_CHECKSUM = -1
+_MAX_COUNT = 1 << 62
+"""No ring gets this far; a count beyond it is damage, and adding to it could overflow."""
 
 
 class SlotViews(Protocol):
@@ -156,6 +158,8 @@ class SlotProducer(Generic[S]):
 
     def _released(self) -> int:
         released = int(self._view["released_count"][()])
+        if not 0 <= self._published <= _MAX_COUNT:
+            raise SegmentCorrupt(f"published_count in [0, {_MAX_COUNT}]", str(self._published))
         lowest = max(self._released_before, self._published - len(self._slots))
         if not lowest <= released <= self._published:
             raise SegmentCorrupt(f"released_count in [{lowest}, {self._published}]", str(released))
@@ -239,6 +243,8 @@ class SlotConsumer(Generic[S]):
 
     def _published(self) -> int:
         published = int(self._view["published_count"][()])
+        if not 0 <= self._released <= _MAX_COUNT:
+            raise SegmentCorrupt(f"released_count in [0, {_MAX_COUNT}]", str(self._released))
         lowest = max(self._published_before, self._released)
         highest = self._released + len(self._slots)
         if not lowest <= published <= highest:

@@ -145,11 +145,15 @@ VALUES = ["1", "-1", "nan", "1e309", "[]", "{}", "null", "'x'", "[1,[2,{a:1}]]",
 def test_overrides_of_any_kind_are_a_configuration_or_one_line():
     rng = random.Random(11)
     outcomes = set()
-    for _ in range(25):
-        chosen = [
-            f"{rng.choice(['', '+', '~'])}{rng.choice(KEYS)}={rng.choice(VALUES)}"
-            for _ in range(rng.randrange(1, 3))
-        ]
+    for number in range(25):
+        chosen = (
+            ["algo.seed=7"]
+            if number == 0
+            else [
+                f"{rng.choice(['', '+', '~'])}{rng.choice(KEYS)}={rng.choice(VALUES)}"
+                for _ in range(rng.randrange(1, 3))
+            ]
+        )
         try:
             compose(
                 "sac", "go2_joystick_flat", overrides=chosen, environ={"CUDA_VISIBLE_DEVICES": ""}
@@ -224,14 +228,14 @@ def test_x08_a_record_of_any_shape_is_parsed_or_refused_and_never_breaks_a_monit
     assert model.fold(batch).facts.task == run_info().task
 
 
-def test_x08_40_000_frames_with_flipped_bytes_raise_nothing_and_grow_nothing():
+def test_x08_20_000_frames_with_flipped_bytes_raise_nothing_and_grow_nothing():
     rng = random.Random(5)
     raw = msgpack.packb(GOOD[0])
     segment = local_segment(METRIC_QUEUE, ring_dims(1 << 16))
     writer, reader = RingWriter(segment), RingReader(segment)
     model = Model()
     survivors = 0
-    for _ in range(40_000):
+    for _ in range(20_000):
         damaged = bytearray(raw)
         for _ in range(rng.randrange(1, 4)):
             damaged[rng.randrange(len(damaged))] = rng.randrange(256)
@@ -241,6 +245,6 @@ def test_x08_40_000_frames_with_flipped_bytes_raise_nothing_and_grow_nothing():
         survivors += len(records)
         if survivors % 20 == 0:
             model.fold(Batch(now_ns=10, facts=JobFacts(job="j"), collector=records))
-    assert survivors + reader.invalid_count == 40_000
+    assert survivors + reader.invalid_count == 20_000
     assert survivors > 1000
     assert reader.invalid_count > 1000

@@ -146,14 +146,14 @@ def test_x07_files_damaged_by_somebody_who_fits_the_checksum_are_errors_of_ours_
     raw = policy.read_bytes()[:-TRAILER_BYTES]
     path = tmp_path / "damaged.pt"
     refused = 0
-    for _ in range(1_000):
+    for _ in range(600):
         path.write_bytes(sealed(mutated(raw, rng)))
         try:
             assert load_policy(path).contract["obs_width"] == 2
         except PolicyFileError as error:
             refused += 1
             assert len(str(error).splitlines()) == 1  # noqa: PT017 - either outcome is fine
-    assert refused > 500
+    assert refused > 300
 
 
 WRONG = [

@@ -14,6 +14,7 @@ import hashlib
 import io
 import os
 import pickle
+import struct
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -25,7 +26,20 @@ _LENGTH_BYTES = 8
 _DIGEST_BYTES = hashlib.sha256().digest_size
 TRAILER_BYTES = len(MAGIC) + _LENGTH_BYTES + _DIGEST_BYTES
 # What torch.load raises for intact bytes that hold something else than tensors and plain values.
-_LOAD_ERRORS = (RuntimeError, pickle.UnpicklingError, EOFError, ValueError, KeyError, OSError)
+_LOAD_ERRORS = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    MemoryError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+    pickle.UnpicklingError,
+    struct.error,
+)
 
 
 class DamagedFileError(ValueError):
@@ -66,7 +80,8 @@ def read_torch_file(path: Path) -> dict[str, Any]:
     try:
         content = torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
     except _LOAD_ERRORS as error:
-        raise DamagedFileError(f"{path}: not loadable ({error})") from error
+        detail = (str(error).splitlines() or [type(error).__name__])[0]
+        raise DamagedFileError(f"{path}: not loadable ({detail})") from error
     if not isinstance(content, dict):
         raise DamagedFileError(f"{path}: holds {type(content).__name__}, expected a mapping")
     return content

@@ -63,7 +63,7 @@ def run(*, transitions: int, envs: int, records: int) -> BenchReport:
     """
     _check(transitions=transitions, envs=envs, records=records)
     rows = [_ingress(-(-transitions // envs), envs), *_metrics(records)]
-    settings = {
+    settings: dict[str, object] = {
         "transitions": transitions,
         "envs": envs,
         "records": records,
