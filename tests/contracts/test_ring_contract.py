@@ -190,7 +190,7 @@ def test_ingress_delivers_in_order_and_whole(pair: Pair) -> None:
         assert got is not None
         assert got.seq == seq
         assert [float(array.max()) for array in got.payload()] == [
-            float(10 * seq + part) for part in range(8)
+            float(10 * seq + part) for part in range(9)
         ]
         consumer.release()
     assert rings == ["learner", "collector"] * 5
@@ -479,7 +479,7 @@ def test_rollout_checksum_covers_every_array_and_both_versions(pair: Pair) -> No
     slot = producer.try_claim()
     assert slot is not None
     producer.commit()
-    assert len(slot.payload()) == 12
+    assert len(slot.payload()) == 13
     for array in slot.payload():
         raw = array.view(np.uint8).reshape(-1)
         raw[-1] ^= 1
