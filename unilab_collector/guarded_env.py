@@ -290,7 +290,7 @@ def beyond_use(rows: np.ndarray, limit: float) -> BoolArray | None:
     if total < limit * limit:
         return None
     good = np.abs(rows) <= limit  # false for NaN
-    bad = ~good.reshape(len(rows), -1).all(axis=1)
+    bad: BoolArray = np.logical_not(good.reshape(len(rows), -1).all(axis=1))
     return bad if bad.any() else None
 
 

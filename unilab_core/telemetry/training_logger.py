@@ -52,7 +52,10 @@ _log = logging.getLogger(__name__)
 class Sink(Protocol):
     """A persistent backend. Neither method blocks beyond its bound; neither raises."""
 
-    dropped_count: int
+    @property
+    def dropped_count(self) -> int:
+        """Records dropped so far."""
+        ...
 
     def write(self, step: int, wall_time_s: float, scalars: Mapping[str, float]) -> None:
         """Take one record; may drop it, counted."""

@@ -91,7 +91,7 @@ class GuardedAdam:
     def _apply(self, grad: Tensor, refused: Tensor) -> None:
         """One AdamW step (arXiv 1711.05101) unless `refused` is 1."""
         self._num_steps += 1.0
-        torch._fused_adamw_(
+        torch._fused_adamw_(  # pyright: ignore[reportPrivateImportUsage]
             [self.flat],
             [grad],
             [self._exp_avg],
