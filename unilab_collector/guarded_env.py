@@ -286,7 +286,8 @@ def beyond_use(rows: np.ndarray, limit: float) -> BoolArray | None:
     One product on the good path: a sum of squares below limit squared proves every term.
     """
     flat = rows.ravel()
-    total = float(np.dot(flat, flat))
+    with np.errstate(over="ignore"):
+        total = float(np.dot(flat, flat))
     if total < limit * limit:
         return None
     good = np.abs(rows) <= limit  # false for NaN

@@ -69,7 +69,10 @@ class Sink(Protocol):
 class Ring(Protocol):
     """The writing end of a metric ring (`unilab_ipc.metric_queue.RingWriter`)."""
 
-    dropped_count: int
+    @property
+    def dropped_count(self) -> int:
+        """Records dropped so far."""
+        ...
 
     def write(self, record: dict) -> bool:
         """Publish one record; False when it was dropped, counted."""
