@@ -1,9 +1,10 @@
 """The thread that owns the reader of a trace directory.
 
-It polls about twice a second and answers questions between two polls. A snapshot is sent when
-something changed, at most once a second, and every five seconds while the run goes on (idle times
-grow); of a run that has ended nothing is sent again. While it catches up with what is on disk,
-snapshots take about a ninth of its time.
+Once a second it reads what is new and makes a snapshot of it; half a second later it looks at the
+progress lines alone, whose arrival is their time. Questions are answered at once. Where nothing
+changed no snapshot is made, but every five seconds while the run goes on (idle times grow); of a
+run that has ended nothing is sent again. While it catches up with what is on disk, snapshots take
+about a ninth of its time.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from unilab_core.telemetry.rl_trace.reader import TraceReader
 from unilab_monitor.pages.trace_messages import FeedFailed, SnapshotReady, StepReady, TraceReady
 
 THREAD_NAME = "trace-feed"
-POLL_S, MAX_POLL_S = 0.4, 1.2
+PROGRESS_S = 0.5
+ROUND_S, MAX_ROUND_S = 1.0, 1.4
+"""Everything is read this often; less often only where listing the files takes long."""
 READ_S = 0.3
 SAVE_S = 5.0
-REST_S = 0.9
-"""Figures that change all the time are drawn once in this time and the one they take."""
 IDLE_S = 5.0
 """Figures are made anew this often although nothing was written: idle times grow."""
 CATCH_UP_SHARE, LIVE_SHARE = 8.0, 1.0
@@ -99,6 +100,7 @@ class TraceFeed:
 
     def _follow(self) -> None:
         shown, running = None, True
+        complete, next_read = False, 0.0
         next_snapshot, next_save = 0.0, time.monotonic() + SAVE_S
         while not self._stop:
             if not self._going.is_set():
@@ -106,8 +108,13 @@ class TraceFeed:
                 self._going.wait()
                 continue
             started = time.monotonic()
-            complete = self._reader.poll(READ_S)
-            took_s = time.monotonic() - started
+            if complete and started < next_read:
+                self._reader.poll_progress()
+            else:
+                complete = self._reader.poll(READ_S)
+                # Many thousand files take a while to list: stay at a few percent of one core.
+                took_s = time.monotonic() - started
+                next_read = started + min(max(ROUND_S, 20.0 * took_s), MAX_ROUND_S)
             while self._questions and not self._stop:
                 self._post(self._questions.popleft()(self._reader))
             now = time.monotonic()
@@ -117,16 +124,17 @@ class TraceFeed:
                 snapshot = self._reader.snapshot()
                 share = LIVE_SHARE if complete else CATCH_UP_SHARE
                 took = time.monotonic() - now
-                rest = max(took * share, REST_S if complete else 0.0)
-                shown, next_snapshot = state, now + took + rest
+                shown, next_snapshot = state, now + took * (1.0 + share)
+                if complete:
+                    next_snapshot = max(next_snapshot, next_read)
                 running = snapshot.running
                 self._post(SnapshotReady(snapshot))
             if now >= next_save:
                 self._reader.save()
                 next_save = now + SAVE_S
             if complete:
-                # Many thousand files take a while to list: stay at a few percent of one core.
-                self._wake.wait(min(max(POLL_S, 20.0 * took_s), MAX_POLL_S))
+                until = max(next_read - time.monotonic(), 0.0)
+                self._wake.wait(until - PROGRESS_S if until > 1.5 * PROGRESS_S else until)
             self._wake.clear()
         self._reader.save()
 

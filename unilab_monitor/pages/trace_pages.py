@@ -154,9 +154,8 @@ class TracePages(Vertical):
         self._page(self._active()).show(message.snapshot)
         if first:
             self._page(self._active()).focus_first()
-        flow = self._flow
-        if flow.step is not None:
-            self._feed.ask_step(flow.step)
+        if self._active() == "flow":
+            self._ask_step()
         if self._active() == "trace" and message.snapshot.running and self._trace.is_open_ended:
             self._feed.ask_trace(self._trace.trajectory_name)
 
@@ -213,9 +212,17 @@ class TracePages(Vertical):
         """Newest figures for the page, and the focus unless something in it has it."""
         if self._snapshot is not None:
             self._page(name).show(self._snapshot)
+        if name == "flow":
+            self._ask_step()
         page, focused = self._page(name), self.screen.focused
         if focused is None or page not in focused.ancestors:
             page.focus_first()
+
+    def _ask_step(self) -> None:
+        """Newest figures of the step that the flow is restricted to."""
+        step = self._flow.step
+        if step is not None:
+            self._feed.ask_step(step)
 
     def _active(self) -> str:
         return self.query_one(TabbedContent).active or "progress"

@@ -69,9 +69,7 @@ class FlowTable:
 
     def of_step(self, step: int) -> FlowTable:
         """The trajectories that a training step consumed, or that belong to it in flight."""
-        of = np.where(np.isnan(self.trained_step), self.sampled_step, self.trained_step)
-        of = np.where(np.isnan(of), self.step, of)
-        rows = np.flatnonzero(of == step)
+        rows = np.flatnonzero(self._own_step() == step)
         return FlowTable(
             index=self.index[rows],
             uid=self.uid[rows],
@@ -83,6 +81,15 @@ class FlowTable:
             trained_step=self.trained_step[rows],
             name_of=self.name_of,
         )
+
+    def own_steps(self) -> NDArray[np.int64]:
+        """Steps for which `of_step` finds rows."""
+        own = self._own_step()
+        return np.unique(own[~np.isnan(own)]).astype(np.int64)
+
+    def _own_step(self) -> Floats:
+        of = np.where(np.isnan(self.trained_step), self.sampled_step, self.trained_step)
+        return np.where(np.isnan(of), self.step, of)
 
     @property
     def lost(self) -> Mask:

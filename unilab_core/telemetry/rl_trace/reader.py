@@ -54,8 +54,6 @@ FLUSH_ROWS = 50_000
 LIVE_S = 600.0
 """A run whose newest event is older is taken as ended."""
 
-LISTED_TRAJECTORIES = 200
-
 FOLDERS = (formats.PROGRESS_DIR, formats.SAMPLE_DIR, formats.TRAJECTORY_DIR)
 RUN_SUMMARY_FILE = "run_summary.json"
 
@@ -114,6 +112,16 @@ class TraceReader:
                 self._following = True
             self.complete = done
             return done
+
+    def poll_progress(self) -> None:
+        """Read new progress lines only: their arrival is their time, so they are asked for often.
+
+        A file that was replaced is left to the next `poll`.
+        """
+        with self.lock:
+            if self._folders[formats.PROGRESS_DIR].scan():
+                self._scan_times()
+                self._read_progress()
 
     def snapshot(self, now_ms: int | None = None) -> Snapshot:
         """Figures of what has been read."""
@@ -201,6 +209,8 @@ class TraceReader:
         self._with_flow = 0
         self._without_flow: list[int] = []
         self._checked = 0
+        self._groups: dict[int, int] = {}
+        self._groups_job = -1
 
     def _number(self) -> int:
         self._next_number += 1
@@ -210,15 +220,18 @@ class TraceReader:
         sound = all([folder.scan() for folder in self._folders.values()])
         ignored = [name for folder in self._folders.values() for name in folder.ignored]
         self._ignored = tuple(ignored + foreign_entries(self.root, frozenset(FOLDERS)))
+        self._scan_times()
+        return sound
+
+    def _scan_times(self) -> None:
         path = self.settings.times_path or self.root.parent / formats.PROGRESS_TIMES_FILE
         try:
             info = path.stat()
         except OSError:
-            return sound
+            return
         if self._times is None or info.st_ino != self._times.inode:
             self._times = Tail(path, self._number(), info.st_ino)
         self._times.size = info.st_size
-        return sound
 
     def _read_progress(self) -> None:
         times = self._times
@@ -342,7 +355,7 @@ class TraceReader:
             missing_folders=tuple(n for n, folder in self._folders.items() if not folder.exists),
             last_event_ms=max(newest) if newest else None,
             damaged_files=self._damaged_files(tails),
-            slow_trajectories=self.trajectories.slowest(LISTED_TRAJECTORIES),
+            slow_trajectories=self.trajectories.slowest(),
         )
 
     def _state(self, now_ms: int, span: tuple[int, int] | None) -> tuple[bool, bool]:
@@ -361,11 +374,24 @@ class TraceReader:
         return choose_job(self.store, self.selected_job)
 
     def _group_sizes(self, job: int) -> dict[int, int]:
+        """Prompt number to group size; only what is new is looked up."""
+        changed = self.trajectories.changed_groups
+        if job != self._groups_job:
+            self._groups_job = job
+            self._groups = {}
+            changed.update(dict.fromkeys(self.trajectories.group_sizes))
         if job < 0:
             return {}
-        find = self.store.ids.find_uid
-        found = ((find(job, uid), n) for uid, n in self.trajectories.group_sizes.items())
-        return {uid: size for uid, size in found if uid >= 0}
+        unseen: dict[str, None] = {}
+        for name in changed:
+            uid = self.store.ids.find_uid(job, name)
+            if uid < 0:  # may still come
+                unseen[name] = None
+            else:
+                self._groups[uid] = self.trajectories.group_sizes[name]
+        changed.clear()
+        changed.update(unseen)
+        return self._groups
 
     def _match_trajectories(self, job: int) -> None:
         index = self.trajectories
