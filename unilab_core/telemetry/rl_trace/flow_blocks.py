@@ -2,8 +2,8 @@
 
 A block is a run of trajectory numbers. The store notes which trajectories rows were folded into and
 which prompts changed; a block with any of those, or with new trajectories, is computed again. Steps
-are kept the same way: those of the computed blocks are made anew from every block that has any of
-their trajectories.
+are kept the same way: those that consumed a trajectory with new rows, now or before, are made anew
+from every block that has any of their trajectories.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from unilab_core.telemetry.rl_trace.flow_parts import TRANSITIONS, FlowPart, par
 from unilab_core.telemetry.rl_trace.flow_store import FlowStore
 from unilab_core.telemetry.rl_trace.flow_table import FlowTable, flow_table, joined_tables
 from unilab_core.telemetry.rl_trace.flow_waste import FlowSettings
-from unilab_core.telemetry.rl_trace.step_figures import StepFigures, consumed_by_step, steps_of
+from unilab_core.telemetry.rl_trace.step_figures import StepFigures, consumed_by_step
 
-BLOCK_ROWS = 1 << 13
+BLOCK_ROWS = 1 << 11
+NO_STEP = -1
 SETTLE_UPDATES = 10
 """A full block that was left alone by so many updates has come to rest."""
 MANY_STIRRED = 3
@@ -34,8 +35,10 @@ class _Block:
     size: int
     """Trajectories of all jobs in it."""
     part: FlowPart
+    consumed_by: NDArray[np.int64]
+    """Step that consumed each trajectory; NO_STEP: none, or not of the job."""
     steps: NDArray[np.int64]
-    """Steps that consumed any of its trajectories."""
+    """Those steps, each once."""
     own_steps: NDArray[np.int64]
     """The same with the steps that trajectories in flight belong to."""
     uids: tuple[int, int]
@@ -84,20 +87,25 @@ class FlowBlocks:
             last = min(first + rows, store.num_trajectories)
             table = fresh[number] = flow_table(store, job, first, last)
             uids = np.array(store.ids.trajectory_uids[first:last], dtype=np.int64)
-            steps = steps_of(table)
+            consumed = _consumed(table, first, last)
             block = _Block(
                 last - first,
                 part_of(table),
-                steps,
+                consumed,
+                np.unique(consumed[consumed != NO_STEP]),
                 table.own_steps(),
                 (int(uids.min()), int(uids.max())),
             )
             if number < len(self._blocks):
-                affected.update(self._blocks[number].steps.tolist())
+                changed = touched[(touched >= first) & (touched < last)] - first
+                before = self._blocks[number].consumed_by
+                affected.update(before[changed[changed < len(before)]].tolist())
+                affected.update(consumed[changed].tolist())
                 self._blocks[number] = block
             else:
                 self._blocks.append(block)
-            affected.update(steps.tolist())
+                affected.update(block.steps.tolist())
+        affected.discard(NO_STEP)
         self._update_steps(affected, fresh)
         self._settle()
 
@@ -174,13 +182,20 @@ class FlowBlocks:
                 first = number * self._block_rows
                 if table is None:
                     table = flow_table(self._store, self._job, first, first + block.size)
-                tables.append(table)
+                tables.append(table.take(np.isin(table.consumed_by(), wanted)))
         self._forget(affected)
         if tables:
-            for row in consumed_by_step(joined_tables(tables)):
-                if row.step in affected:
-                    self._steps[row.step] = row
+            rows = consumed_by_step(joined_tables(tables))
+            self._steps.update((row.step, row) for row in rows)
 
     def _forget(self, steps: Iterable[int]) -> None:
         for step in steps:
             self._steps.pop(step, None)
+
+
+def _consumed(table: FlowTable, first: int, last: int) -> NDArray[np.int64]:
+    """Step that consumed each of the store's trajectories from `first` to before `last`."""
+    consumed = np.full(last - first, NO_STEP, dtype=np.int64)
+    step = table.consumed_by()
+    consumed[table.index - first] = np.where(np.isnan(step), NO_STEP, step)
+    return consumed

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 QUANTILES = (0.5, 0.9, 0.99)
+MAX_SORTED = 100_000
+"""Where more than these still change, to select among all costs less than to sort them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +43,9 @@ class Lengths:
 
     def percentiles(self) -> list[float]:
         """The values at QUANTILES, linear between order statistics."""
-        if not len(self.settled):
-            return np.percentile(self.rest, [100.0 * q for q in QUANTILES]).tolist()
+        if len(self.rest) > MAX_SORTED:
+            values = np.concatenate((self.settled, self.rest))
+            return np.percentile(values, [100.0 * q for q in QUANTILES]).tolist()
         at = [(len(self) - 1) * q for q in QUANTILES]
         low = [int(place) for place in at]
         high = [min(place + 1, len(self) - 1) for place in low]
