@@ -3,7 +3,8 @@
 Once a second it reads what is new and makes a snapshot of it; half a second later it looks at the
 progress lines alone, whose arrival is their time. Questions are answered at once. Where nothing
 changed no snapshot is made, but every five seconds while the run goes on (idle times grow); of a
-run that has ended nothing is sent again. While it catches up with what is on disk, snapshots take
+run that has ended nothing is sent again. Figures that the page in sight does not show are made anew
+only every five seconds. While it catches up with what is on disk, snapshots take
 about a ninth of its time.
 """
 
@@ -17,6 +18,7 @@ from collections.abc import Callable
 from textual.message import Message
 
 from unilab_core.telemetry.rl_trace.reader import TraceReader
+from unilab_core.telemetry.rl_trace.snapshot import Depth
 from unilab_monitor.pages.trace_messages import FeedFailed, SnapshotReady, StepReady, TraceReady
 
 THREAD_NAME = "trace-feed"
@@ -42,6 +44,7 @@ class TraceFeed:
         self._questions: deque[Question] = deque()
         self._wake = threading.Event()
         self._stop = False
+        self._depth = Depth.FLOW
         self._going = threading.Event()
         self._going.set()
         self._thread = threading.Thread(target=self._run, name=THREAD_NAME, daemon=True)
@@ -66,6 +69,11 @@ class TraceFeed:
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join(timeout_s)
+
+    def want(self, depth: Depth) -> None:
+        """Say which figures are in sight; more than before are made at once."""
+        self._depth = depth
+        self._wake.set()
 
     def ask_trace(self, name: str) -> None:
         """Ask for the trace and the trajectory of `<uid>/<n>`; answered by TraceReady."""
@@ -102,6 +110,8 @@ class TraceFeed:
         shown, running = None, True
         complete, next_read = False, 0.0
         next_snapshot, next_save = 0.0, time.monotonic() + SAVE_S
+        depth = wanted = Depth.FLOW
+        next_whole = 0.0
         while not self._stop:
             if not self._going.is_set():
                 self._reader.save()
@@ -119,9 +129,15 @@ class TraceFeed:
                 self._post(self._questions.popleft()(self._reader))
             now = time.monotonic()
             state = self._state()
-            idle = running and now >= next_snapshot + IDLE_S
-            if now >= next_snapshot and (state != shown or idle):
-                snapshot = self._reader.snapshot()
+            in_sight = self._depth
+            idle = (running or wanted < Depth.FLOW) and now >= next_snapshot + IDLE_S
+            deeper = complete and in_sight > depth
+            if deeper or (now >= next_snapshot and (state != shown or idle)):
+                wanted = in_sight if complete and now < next_whole else Depth.FLOW
+                snapshot = self._reader.snapshot(depth=wanted)
+                depth = in_sight
+                if wanted == Depth.FLOW:
+                    next_whole = now + IDLE_S
                 share = LIVE_SHARE if complete else CATCH_UP_SHARE
                 took = time.monotonic() - now
                 shown, next_snapshot = state, now + took * (1.0 + share)

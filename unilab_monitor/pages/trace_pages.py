@@ -17,7 +17,7 @@ from textual.widgets import Input, Static, TabbedContent, TabPane, Tabs
 
 from unilab_core.telemetry.plain import sanitize
 from unilab_core.telemetry.rl_trace.reader import ReaderSettings, TraceReader
-from unilab_core.telemetry.rl_trace.snapshot import Snapshot
+from unilab_core.telemetry.rl_trace.snapshot import Depth, Snapshot
 from unilab_core.telemetry.rl_trace.state_file import state_path
 from unilab_monitor.pages.flow_page import FlowPage
 from unilab_monitor.pages.health_page import HealthPage
@@ -44,6 +44,9 @@ PAGES = (
     ("health", "5 Data Health", HealthPage),
 )
 
+
+DEPTHS = {"progress": Depth.STEPS, "flow": Depth.FLOW}
+"""Figures that a page shows, if more than lines."""
 
 TIMING = "back-to-timing"
 """The tab in front of the pages, where they stand beside the timing view."""
@@ -101,6 +104,7 @@ class TracePages(Vertical):
         """Begin to read."""
         # The number keys choose a page; the focus belongs to the tables.
         self.query_one(Tabs).can_focus = False
+        self._feed.want(DEPTHS[self._shown])
         self._feed.start()
 
     def on_unmount(self) -> None:
@@ -212,6 +216,7 @@ class TracePages(Vertical):
         """Newest figures for the page, and the focus unless something in it has it."""
         if self._snapshot is not None:
             self._page(name).show(self._snapshot)
+        self._feed.want(DEPTHS.get(name, Depth.LINES))
         if name == "flow":
             self._ask_step()
         page, focused = self._page(name), self.screen.focused

@@ -16,7 +16,11 @@ from pathlib import Path
 from unilab_core.telemetry.rl_trace import formats
 from unilab_core.telemetry.rl_trace.damage import Damage, total
 from unilab_core.telemetry.rl_trace.flow_blocks import FlowBlocks
-from unilab_core.telemetry.rl_trace.flow_figures import Distribution, transition_figures
+from unilab_core.telemetry.rl_trace.flow_figures import (
+    Distribution,
+    FlowFigures,
+    transition_figures,
+)
 from unilab_core.telemetry.rl_trace.flow_shards import ShardParser
 from unilab_core.telemetry.rl_trace.flow_store import FlowStore, Limits
 from unilab_core.telemetry.rl_trace.flow_waste import FlowSettings
@@ -26,7 +30,13 @@ from unilab_core.telemetry.rl_trace.progress_figures import (
 )
 from unilab_core.telemetry.rl_trace.progress_fold import ProgressFold
 from unilab_core.telemetry.rl_trace.progress_store import ProgressStore
-from unilab_core.telemetry.rl_trace.snapshot import Snapshot, anchors_of, choose_job, job_name
+from unilab_core.telemetry.rl_trace.snapshot import (
+    Depth,
+    Snapshot,
+    anchors_of,
+    choose_job,
+    job_name,
+)
 from unilab_core.telemetry.rl_trace.stage_aliases import StageAliases, load_aliases
 from unilab_core.telemetry.rl_trace.state_file import (
     MAX_ARRIVALS,
@@ -123,10 +133,11 @@ class TraceReader:
                 self._scan_times()
                 self._read_progress()
 
-    def snapshot(self, now_ms: int | None = None) -> Snapshot:
-        """Figures of what has been read."""
+    def snapshot(self, now_ms: int | None = None, depth: Depth = Depth.FLOW) -> Snapshot:
+        """Figures of what has been read; above `depth` those of an earlier call, if any."""
         with self.lock:
-            return self._snapshot(time.time_ns() // 1_000_000 if now_ms is None else now_ms)
+            now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+            return self._snapshot(now_ms, depth)
 
     def trace(self, name: str) -> TraceView | None:
         """All events of a trajectory (`<uid>/<n>`) of the shown job; None if it has none."""
@@ -211,6 +222,8 @@ class TraceReader:
         self._checked = 0
         self._groups: dict[int, int] = {}
         self._groups_job = -1
+        self._flow: FlowFigures | None = None
+        self._flow_job = -1
 
     def _number(self) -> int:
         self._next_number += 1
@@ -298,7 +311,7 @@ class TraceReader:
 
     # Figures
 
-    def _snapshot(self, now_ms: int) -> Snapshot:
+    def _snapshot(self, now_ms: int, depth: Depth) -> Snapshot:
         self.store.flush()
         self._fold.update()
         job = self._job()
@@ -306,15 +319,21 @@ class TraceReader:
         span = self.store.job_span.get(job_number)
         running, ended = self._state(now_ms, span)
         flow_now_ms = now_ms if running or span is None else span[1]
-        self._blocks.update(job_number)
-        flow = self._blocks.figures(
-            FlowSettings(
-                now_ms=flow_now_ms,
-                ended=ended,
-                group_sizes=self._group_sizes(job_number),
-                max_staleness=self.settings.max_staleness,
+        flow = self._flow
+        if flow is None or job_number != self._flow_job:
+            depth = Depth.FLOW
+        if depth >= Depth.STEPS:
+            self._blocks.update(job_number)
+        if flow is None or depth >= Depth.FLOW:
+            self._flow_job = job_number
+            flow = self._flow = self._blocks.figures(
+                FlowSettings(
+                    now_ms=flow_now_ms,
+                    ended=ended,
+                    group_sizes=self._group_sizes(job_number),
+                    max_staleness=self.settings.max_staleness,
+                )
             )
-        )
         rows = self._blocks.steps()
         anchors = anchors_of(self.store, self.progress, job_number, rows)
         progress = progress_figures(
