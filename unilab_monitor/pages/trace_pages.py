@@ -60,7 +60,7 @@ class TracePages(Vertical):
     TracePages TabbedContent { height: 1fr; }
     TracePages TabPane { padding: 0 1; }
     TracePages VerticalScroll { height: 1fr; }
-    TracePages Static { height: auto; width: 1fr; }
+    TracePages Static, TracePages LiveText { height: auto; width: 1fr; }
     TracePages Tab { width: auto; height: 1; padding: 0 1; }
     TracePages .section { margin-top: 1; }
     TracePages Input.line { height: 1; border: none; padding: 0; margin-top: 1; }
