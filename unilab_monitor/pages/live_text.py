@@ -14,7 +14,7 @@ from textual.geometry import Region, Size
 from textual.strip import Strip
 from textual.widget import Widget
 
-from unilab_monitor.pages.strip_regions import joined
+from unilab_monitor.pages.strip_pieces import joined, styled
 
 
 class LiveText(Widget):
@@ -83,10 +83,7 @@ class LiveText(Widget):
         strip = self._strips[y]
         if strip is None:
             strip = self._strips[y] = Strip(
-                [
-                    Segment(text, base + style if style else base)
-                    for text, style, _ in self._lines[y].render(self.app.console)
-                ]
+                [Segment(*piece) for piece in styled(self._lines[y], base, self.app.console)]
             )
         return strip
 
@@ -95,8 +92,8 @@ def _lines(text: Text, width: int, widget: Widget) -> list[Text]:
     lines = []
     for line in text.split("\n", allow_blank=True):
         line.end = ""
-        if line.cell_len <= width or text.no_wrap:
+        if line.cell_len <= width:
             lines.append(line)
         else:
-            lines += line.wrap(widget.app.console, width)
+            lines += line.wrap(widget.app.console, width, no_wrap=False)
     return lines

@@ -23,7 +23,7 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from unilab_monitor.pages.strip_regions import joined
+from unilab_monitor.pages.strip_pieces import joined, styled
 from unilab_monitor.pages.strokes import style_of
 
 Cells = tuple[Text, ...]
@@ -180,6 +180,7 @@ class RowTable(ScrollView, can_focus=True):
         if self.size.width != self._drawn_width:
             self._drawn_width = self.size.width
             self._widths = [len(label) for label in self._labels]
+            self._drawn.clear()
             self._forget()
             self._resized()
 
@@ -395,9 +396,8 @@ class RowTable(ScrollView, can_focus=True):
             missing = size - one.cell_len
             blanks += missing if right else 0
             segments.append(Segment(" " * blanks, style))
-            for text, own, _ in one.render(self.app.console):
-                whole = style + own if own else style
-                segments.append(Segment(text, whole + over if over else whole))
+            for text, own in styled(one, style, self.app.console):
+                segments.append(Segment(text, own + over if over else own))
             blanks = 2 * GAP + (0 if right else missing)
         used = sum(segment.cell_length for segment in segments)
         segments.append(Segment(" " * max(width - used, 0), style))
