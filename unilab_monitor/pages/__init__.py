@@ -10,6 +10,10 @@ trace_page       (3) one trajectory's events
 trajectory_page  (4) one trajectory's turns
 health_page      (5) damage, foreign files, how to check the directory
 foreign_text     foreign text made harmless
-row_table        a data table that keeps its cursor while rows change
+row_table        a table that keeps its cursor and repaints only rows that changed
+live_text        a text that repaints only lines that changed
+still_text       a text that is seldom another one
+strip_pieces     styled pieces of a strip, and lines to draw again
+trace_bench      how fast figures appear; live_bench: what the pages cost while a run goes on
 strokes          bars, chains and axes as styled text
 """

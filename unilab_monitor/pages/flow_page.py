@@ -18,6 +18,7 @@ from unilab_core.telemetry.rl_trace.snapshot import Snapshot
 from unilab_core.telemetry.rl_trace.step_figures import StepFigures
 from unilab_monitor.pages.foreign_text import literal
 from unilab_monitor.pages.health_page import missing_hint
+from unilab_monitor.pages.live_text import LiveText
 from unilab_monitor.pages.row_table import Cells, RowTable
 from unilab_monitor.pages.still_text import StillText
 from unilab_monitor.pages.strokes import (
@@ -51,17 +52,17 @@ class FlowPage(VerticalScroll, can_focus=False):
         self._step: int | None = None
         self._of_step: Mapping[str, Distribution] | None = None
 
-    def compose(self) -> Iterator[StillText | RowTable]:
+    def compose(self) -> Iterator[LiveText | StillText | RowTable]:
         """Widgets from top to bottom."""
-        yield StillText(id="flow-head")
-        yield StillText(id="flow-columns", classes="section")
-        yield StillText(id="flow-stages-title", classes="section")
+        yield LiveText(id="flow-head")
+        yield LiveText(id="flow-columns", classes="section")
+        yield LiveText(id="flow-stages-title", classes="section")
         yield RowTable(
             ("transition", "n", "avg", "P50", "P90", "P99", "max", "P50 to max"),
             max_rows=12,
             id="flow-transitions",
         )
-        yield StillText(id="flow-slowest-title", classes="section")
+        yield LiveText(id="flow-slowest-title", classes="section")
         yield RowTable(("trajectory", "time", ""), max_rows=5, id="flow-slowest")
         yield StillText(title("In flight", "longest idle first; Enter: trace"), classes="section")
         yield RowTable(("trajectory", "waits at", "idle", "turns"), max_rows=8, id="flow-stuck")
@@ -81,7 +82,7 @@ class FlowPage(VerticalScroll, can_focus=False):
             max_rows=10,
             id="flow-steps",
         )
-        yield StillText(id="flow-rest", classes="section")
+        yield LiveText(id="flow-rest", classes="section")
 
     def focus_first(self) -> None:
         """Put the focus where keys are useful."""
@@ -149,12 +150,12 @@ class FlowPage(VerticalScroll, can_focus=False):
         if snapshot is None or not self.is_mounted:
             return
         width = max(self.content_size.width - 2, 40)
-        self.query_one("#flow-head", StillText).show(_head(snapshot, width))
-        self.query_one("#flow-columns", StillText).show(_columns(snapshot.flow, width))
+        self.query_one("#flow-head", LiveText).show(_head(snapshot, width))
+        self.query_one("#flow-columns", LiveText).show(_columns(snapshot.flow, width))
         note = "Enter: slowest trajectories"
         if self._step is not None:
             note = f"step {self._step:,} only, Esc: all steps"
-        self.query_one("#flow-stages-title", StillText).show(title("Time per transition", note))
+        self.query_one("#flow-stages-title", LiveText).show(title("Time per transition", note))
         transitions = self._transitions()
         self.query_one("#flow-transitions", RowTable).fill(
             _transition_rows(transitions, width), _transition_cells
@@ -166,13 +167,13 @@ class FlowPage(VerticalScroll, can_focus=False):
         self.query_one("#flow-steps", RowTable).fill(
             [(str(one.step), one) for one in reversed(snapshot.steps[-MAX_STEPS:])], _step_cells
         )
-        self.query_one("#flow-rest", StillText).show(_rest(snapshot, width))
+        self.query_one("#flow-rest", LiveText).show(_rest(snapshot, width))
 
     def _draw_slowest(self) -> None:
         name = self.query_one("#flow-transitions", RowTable).selected_key() or FIRST_TRANSITION
         found = self._transitions().get(name, Distribution())
         head = title(f"Slowest in {name}", "Enter: trace")
-        self.query_one("#flow-slowest-title", StillText).show(head)
+        self.query_one("#flow-slowest-title", LiveText).show(head)
         longest = found.max or 0.0
         rows = [(one, (one, value, longest)) for one, value in found.slowest]
         self.query_one("#flow-slowest", RowTable).fill(rows, _slowest_cells)

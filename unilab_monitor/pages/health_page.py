@@ -10,6 +10,7 @@ from textual.containers import VerticalScroll
 from unilab_core.telemetry.rl_trace.damage import DAMAGE_MEANING, Damage
 from unilab_core.telemetry.rl_trace.snapshot import Snapshot
 from unilab_monitor.pages.foreign_text import literal
+from unilab_monitor.pages.live_text import LiveText
 from unilab_monitor.pages.row_table import Cells, RowTable
 from unilab_monitor.pages.still_text import StillText
 from unilab_monitor.pages.strokes import cell, number, style_of, title
@@ -26,9 +27,9 @@ MAX_LISTED = 30
 class HealthPage(VerticalScroll, can_focus=False):
     """Counters of damage with their meaning, and the files they come from."""
 
-    def compose(self) -> Iterator[StillText | RowTable]:
+    def compose(self) -> Iterator[LiveText | StillText | RowTable]:
         """Widgets from top to bottom."""
-        yield StillText(id="health-state")
+        yield LiveText(id="health-state")
         yield RowTable(("kind", "count", "meaning"), max_rows=20, id="health-counters")
         yield StillText(id="health-files-title", classes="section")
         yield RowTable(("file", "count", "kinds"), max_rows=10, id="health-files")
@@ -40,7 +41,7 @@ class HealthPage(VerticalScroll, can_focus=False):
 
     def show(self, snapshot: Snapshot) -> None:
         """Show new figures."""
-        self.query_one("#health-state", StillText).show(_state(snapshot))
+        self.query_one("#health-state", LiveText).show(_state(snapshot))
         counts = snapshot.damage.as_dict()
         rows = sorted(counts.items(), key=lambda item: item[1] == 0)
         table = self.query_one("#health-counters", RowTable)

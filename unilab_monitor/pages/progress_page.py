@@ -14,6 +14,7 @@ from unilab_core.telemetry.rl_trace.snapshot import Snapshot
 from unilab_core.telemetry.rl_trace.step_figures import StepFigures
 from unilab_monitor.pages.foreign_text import literal
 from unilab_monitor.pages.health_page import missing_hint
+from unilab_monitor.pages.live_text import LiveText
 from unilab_monitor.pages.row_table import Cells, RowTable
 from unilab_monitor.pages.still_text import StillText
 from unilab_monitor.pages.strokes import (
@@ -56,14 +57,14 @@ class ProgressPage(VerticalScroll, can_focus=False):
         self._snapshot: Snapshot | None = None
         self._step: int | None = None
 
-    def compose(self) -> Iterator[StillText | RowTable]:
+    def compose(self) -> Iterator[LiveText | StillText | RowTable]:
         """Widgets from top to bottom."""
-        yield StillText(id="progress-head")
-        yield StillText(id="progress-strip", classes="section")
+        yield LiveText(id="progress-head")
+        yield LiveText(id="progress-strip", classes="section")
         yield RowTable(
             ("stage", "state", "time", "runs", "share", "clock"), max_rows=13, id="progress-stages"
         )
-        yield StillText(id="progress-gantt", classes="section")
+        yield LiveText(id="progress-gantt", classes="section")
         yield StillText(title("Steps", "Enter: stages of the step"), classes="section")
         yield RowTable(
             ("step", "started", "length", "rollout", "gap", "train", "idle", "longest stage"),
@@ -127,12 +128,12 @@ class ProgressPage(VerticalScroll, can_focus=False):
             return
         progress, width = snapshot.progress, max(self.content_size.width - 2, 40)
         run = self._run()
-        self.query_one("#progress-head", StillText).show(_head(snapshot, width))
-        self.query_one("#progress-strip", StillText).show(_strip(run, self._step, width))
+        self.query_one("#progress-head", LiveText).show(_head(snapshot, width))
+        self.query_one("#progress-strip", LiveText).show(_strip(run, self._step, width))
         stages = run.stages if run is not None else ()
         self.query_one("#progress-stages", RowTable).fill(_stage_rows(stages, width), _stage_cells)
         gantt = _gantt(run, width) if run is not None else Text()
-        self.query_one("#progress-gantt", StillText).show(gantt)
+        self.query_one("#progress-gantt", LiveText).show(gantt)
         self.query_one("#progress-steps", RowTable).fill(
             _step_rows(progress, snapshot.steps), _step_cells
         )
@@ -254,25 +255,17 @@ def _gantt(run: StepRun, width: int) -> Text:
     size = max(width - 24, 10)
     for name, role, spans in lanes:
         text.append("\n").append_text(_padded(literal(name, 20, "label"), 22))
-        line = Text(" " * size, end="")
+        line = [" "] * size
         for start, end in spans:
-            mark = span(start, end, low, high, size, role)
-            line = _over(line, mark)
-        text.append_text(line)
+            mark = span(start, end, low, high, size, role).plain
+            line = [new if new != " " else old for old, new in zip(line, mark, strict=True)]
+        text.append("".join(line), style_of(role))
     return text
 
 
 def _padded(text: Text, width: int) -> Text:
     text.append(" " * max(width - text.cell_len, 0))
     return text
-
-
-def _over(under: Text, mark: Text) -> Text:
-    """`mark` where it is drawn, else `under`."""
-    result = Text(end="")
-    for at, char in enumerate(mark.plain):
-        result.append_text((mark if char != " " else under)[at])
-    return result
 
 
 _Step = tuple[StepRun, StepFigures | None, int | None, float | None]

@@ -23,6 +23,7 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
+from unilab_monitor.pages.strip_pieces import joined, styled
 from unilab_monitor.pages.strokes import style_of
 
 Cells = tuple[Text, ...]
@@ -113,6 +114,7 @@ class RowTable(ScrollView, can_focus=True):
         self._told: str | None = None
         self._drawn: dict[int, _Drawn] = {}
         self._header: Strip | None = None
+        self._base: Style | None = None
         self._right: list[bool] = [False] * len(columns)
         self._drawn_width = 0
         self._end = 0
@@ -145,7 +147,7 @@ class RowTable(ScrollView, can_focus=True):
         for row in [row for row in self._drawn if row >= len(self._keys)]:
             del self._drawn[row]
         if size != len(self._keys):
-            self._resized(relayout=min(size, self._max_rows) != self._needed_rows())
+            self._resized(needs_layout=min(size, self._max_rows) != self._needed_rows())
         self._repaint()
         self._tell()
 
@@ -171,15 +173,16 @@ class RowTable(ScrollView, can_focus=True):
 
     def on_mount(self) -> None:
         """Nothing to scroll yet."""
-        self._resized(relayout=False)
+        self._resized()
 
     def on_resize(self) -> None:
         """Columns are measured anew at another width."""
         if self.size.width != self._drawn_width:
             self._drawn_width = self.size.width
             self._widths = [len(label) for label in self._labels]
+            self._drawn.clear()
             self._forget()
-            self._resized(relayout=False)
+            self._resized()
 
     def notify_style_update(self) -> None:
         """Other colours: the focus has come or gone, or the theme is another."""
@@ -296,18 +299,24 @@ class RowTable(ScrollView, can_focus=True):
             self.post_message(self.Highlighted(self, key))
         self._told = key
 
-    def _resized(self, *, relayout: bool) -> None:
-        """Rows or columns need another room."""
-        self.virtual_size = Size(self._total_width(), HEADER_ROWS + len(self._keys))
-        if relayout:
-            self.refresh(layout=True)
+    def _resized(self, *, needs_layout: bool = True) -> None:
+        """Rows or columns need another room; no layout where only the scroll bar tells."""
+        size = Size(self._total_width(), HEADER_ROWS + len(self._keys))
+        stays = self.show_vertical_scrollbar and size.height > self.size.height
+        if needs_layout or size.width != self.virtual_size.width or not stays:
+            self.virtual_size = size
+            return
+        self.set_reactive(ScrollView.virtual_size, size)
+        self.vertical_scrollbar.window_virtual_size = size.height
+        if self.scroll_y > self.max_scroll_y:
+            self.scroll_to(y=self.max_scroll_y, animate=False)
 
     def _widened(self) -> None:
-        self._resized(relayout=False)
+        self._resized()
         self.refresh()
 
     def _forget(self) -> None:
-        self._header = None
+        self._header = self._base = None
         for drawn in self._drawn.values():
             drawn.strip = None
 
@@ -321,17 +330,13 @@ class RowTable(ScrollView, can_focus=True):
         if self._total_width() != wide:
             self._widened()
             return
-        regions = [
-            Region(0, row - first + HEADER_ROWS, self.size.width, 1)
-            for row in self._sight()
-            if self._drawn[row].strip is None
-        ]
-        end, before = len(self._sight()) + HEADER_ROWS, self._end
+        sight = self._sight()
+        lines = [row - first + HEADER_ROWS for row in sight if self._drawn[row].strip is None]
+        end, before = len(sight) + HEADER_ROWS, self._end
         self._end = end
-        if end < before:  # rows that are gone
-            regions.append(Region(0, end, self.size.width, before - end))
-        if regions:
-            self.refresh(*_joined(regions))
+        lines += range(end, before)  # rows that are gone
+        if lines:
+            self.refresh(*joined(lines, self.size.width))
 
     def _row(self, row: int) -> _Drawn:
         """A row with its cells; without a strip if it looks different than before."""
@@ -367,10 +372,10 @@ class RowTable(ScrollView, can_focus=True):
                 self._header = self._line(labels, style, None, width)
             return self._header
         if row >= len(self._keys):
-            return Strip([Segment(" " * width, self.rich_style)], width)
+            return Strip([Segment(" " * width, self._ground())], width)
         drawn = self._row(row)
         if drawn.strip is None or drawn.strip.cell_length < width:
-            style, over = self.rich_style, None
+            style, over = self._ground(), None
             if drawn.under_cursor:
                 style = self.get_component_rich_style("row-table--cursor")
                 over = Style.from_color(style.color, style.bgcolor)
@@ -379,6 +384,11 @@ class RowTable(ScrollView, can_focus=True):
             drawn.strip = self._line(drawn.cells, style, over, width)
         return drawn.strip
 
+    def _ground(self) -> Style:
+        if self._base is None:
+            self._base = self.rich_style  # walks up all the parents
+        return self._base
+
     def _line(self, cells: Cells, style: Style, over: Style | None, width: int) -> Strip:
         """Cells side by side; `over` lies on the colours of the cells."""
         segments, blanks = [], GAP
@@ -386,24 +396,12 @@ class RowTable(ScrollView, can_focus=True):
             missing = size - one.cell_len
             blanks += missing if right else 0
             segments.append(Segment(" " * blanks, style))
-            for text, own, _ in one.render(self.app.console):
-                whole = style + own if own else style
-                segments.append(Segment(text, whole + over if over else whole))
+            for text, own in styled(one, style, self.app.console):
+                segments.append(Segment(text, own + over if over else own))
             blanks = 2 * GAP + (0 if right else missing)
         used = sum(segment.cell_length for segment in segments)
         segments.append(Segment(" " * max(width - used, 0), style))
         return Strip(segments, max(width, used))
-
-
-def _joined(regions: list[Region]) -> list[Region]:
-    """Neighbouring lines as one region each: every region costs the compositor a pass."""
-    joined: list[Region] = []
-    for region in regions:
-        if joined and joined[-1].bottom == region.y:
-            joined[-1] = joined[-1].grow((0, 0, region.height, 0))
-        else:
-            joined.append(region)
-    return joined
 
 
 def _nothing(item: object) -> Cells:

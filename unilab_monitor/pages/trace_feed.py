@@ -1,9 +1,11 @@
 """The thread that owns the reader of a trace directory.
 
-It polls about twice a second and answers questions between two polls. A snapshot is sent when
-something changed, at most once a second, and every five seconds while the run goes on (idle times
-grow); of a run that has ended nothing is sent again. While it catches up with what is on disk,
-snapshots take about a ninth of its time.
+Once a second it reads what is new and makes a snapshot of it; half a second later it looks at the
+progress lines alone, whose arrival is their time. Questions are answered at once. Where nothing
+changed no snapshot is made, but every five seconds while the run goes on (idle times grow); of a
+run that has ended nothing is sent again. Figures that the page in sight does not show are made anew
+only every five seconds. While it catches up with what is on disk, snapshots take
+about a ninth of its time.
 """
 
 from __future__ import annotations
@@ -16,14 +18,15 @@ from collections.abc import Callable
 from textual.message import Message
 
 from unilab_core.telemetry.rl_trace.reader import TraceReader
+from unilab_core.telemetry.rl_trace.snapshot import Depth
 from unilab_monitor.pages.trace_messages import FeedFailed, SnapshotReady, StepReady, TraceReady
 
 THREAD_NAME = "trace-feed"
-POLL_S, MAX_POLL_S = 0.4, 1.2
+PROGRESS_S = 0.5
+ROUND_S, MAX_ROUND_S = 1.0, 1.4
+"""Everything is read this often; less often only where listing the files takes long."""
 READ_S = 0.3
 SAVE_S = 5.0
-REST_S = 0.9
-"""Figures that change all the time are drawn once in this time and the one they take."""
 IDLE_S = 5.0
 """Figures are made anew this often although nothing was written: idle times grow."""
 CATCH_UP_SHARE, LIVE_SHARE = 8.0, 1.0
@@ -41,6 +44,7 @@ class TraceFeed:
         self._questions: deque[Question] = deque()
         self._wake = threading.Event()
         self._stop = False
+        self._depth = Depth.FLOW
         self._going = threading.Event()
         self._going.set()
         self._thread = threading.Thread(target=self._run, name=THREAD_NAME, daemon=True)
@@ -65,6 +69,11 @@ class TraceFeed:
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join(timeout_s)
+
+    def want(self, depth: Depth) -> None:
+        """Say which figures are in sight; more than before are made at once."""
+        self._depth = depth
+        self._wake.set()
 
     def ask_trace(self, name: str) -> None:
         """Ask for the trace and the trajectory of `<uid>/<n>`; answered by TraceReady."""
@@ -99,34 +108,49 @@ class TraceFeed:
 
     def _follow(self) -> None:
         shown, running = None, True
+        complete, next_read = False, 0.0
         next_snapshot, next_save = 0.0, time.monotonic() + SAVE_S
+        depth = wanted = Depth.FLOW
+        next_whole = 0.0
         while not self._stop:
             if not self._going.is_set():
                 self._reader.save()
                 self._going.wait()
                 continue
             started = time.monotonic()
-            complete = self._reader.poll(READ_S)
-            took_s = time.monotonic() - started
+            if complete and started < next_read:
+                self._reader.poll_progress()
+            else:
+                complete = self._reader.poll(READ_S)
+                # Many thousand files take a while to list: stay at a few percent of one core.
+                took_s = time.monotonic() - started
+                next_read = started + min(max(ROUND_S, 20.0 * took_s), MAX_ROUND_S)
             while self._questions and not self._stop:
                 self._post(self._questions.popleft()(self._reader))
             now = time.monotonic()
             state = self._state()
-            idle = running and now >= next_snapshot + IDLE_S
-            if now >= next_snapshot and (state != shown or idle):
-                snapshot = self._reader.snapshot()
+            in_sight = self._depth
+            idle = (running or wanted < Depth.FLOW) and now >= next_snapshot + IDLE_S
+            deeper = complete and in_sight > depth
+            if deeper or (now >= next_snapshot and (state != shown or idle)):
+                wanted = in_sight if complete and now < next_whole else Depth.FLOW
+                snapshot = self._reader.snapshot(depth=wanted)
+                depth = in_sight
+                if wanted == Depth.FLOW:
+                    next_whole = now + IDLE_S
                 share = LIVE_SHARE if complete else CATCH_UP_SHARE
                 took = time.monotonic() - now
-                rest = max(took * share, REST_S if complete else 0.0)
-                shown, next_snapshot = state, now + took + rest
+                shown, next_snapshot = state, now + took * (1.0 + share)
+                if complete:
+                    next_snapshot = max(next_snapshot, next_read)
                 running = snapshot.running
                 self._post(SnapshotReady(snapshot))
             if now >= next_save:
                 self._reader.save()
                 next_save = now + SAVE_S
             if complete:
-                # Many thousand files take a while to list: stay at a few percent of one core.
-                self._wake.wait(min(max(POLL_S, 20.0 * took_s), MAX_POLL_S))
+                until = max(next_read - time.monotonic(), 0.0)
+                self._wake.wait(until - PROGRESS_S if until > 1.5 * PROGRESS_S else until)
             self._wake.clear()
         self._reader.save()
 

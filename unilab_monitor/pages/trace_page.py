@@ -18,6 +18,7 @@ from unilab_core.telemetry.rl_trace.trace_view import TraceEvent, TraceView
 from unilab_core.telemetry.rl_trace.trajectory_view import TrajectoryView
 from unilab_monitor.pages.foreign_text import literal
 from unilab_monitor.pages.health_page import missing_hint
+from unilab_monitor.pages.live_text import LiveText
 from unilab_monitor.pages.row_table import Cells, RowTable
 from unilab_monitor.pages.still_text import StillText
 from unilab_monitor.pages.strokes import (
@@ -66,12 +67,12 @@ class TracePage(VerticalScroll, can_focus=False):
         self._trajectory: TrajectoryView | None = None
         self._asked = False
 
-    def compose(self) -> Iterator[StillText | Input | RowTable]:
+    def compose(self) -> Iterator[LiveText | StillText | Input | RowTable]:
         """Widgets from top to bottom."""
         yield StillText(id="trace-head")
         yield Input(placeholder="trajectory id: <uid>/<n>", id="trace-id", classes="line")
-        yield StillText(id="trace-chain", classes="section")
-        yield StillText(id="trace-waterfall", classes="section")
+        yield LiveText(id="trace-chain", classes="section")
+        yield LiveText(id="trace-waterfall", classes="section")
         yield StillText(id="trace-events-title", classes="section")
         yield Input(
             placeholder="only events with this text, in any column", id="trace-filter",
@@ -186,9 +187,9 @@ class TracePage(VerticalScroll, can_focus=False):
         self.query_one("#trace-head", StillText).show(self._head())
         trace = self._trace
         chain = _chain(trace, width) if trace is not None else Text()
-        self.query_one("#trace-chain", StillText).show(chain)
+        self.query_one("#trace-chain", LiveText).show(chain)
         fall = _waterfall(trace, self._trajectory, width) if trace is not None else Text()
-        self.query_one("#trace-waterfall", StillText).show(fall)
+        self.query_one("#trace-waterfall", LiveText).show(fall)
         self._draw_events()
 
     def _head(self) -> Text:

@@ -17,7 +17,7 @@ from textual.widgets import Input, Static, TabbedContent, TabPane, Tabs
 
 from unilab_core.telemetry.plain import sanitize
 from unilab_core.telemetry.rl_trace.reader import ReaderSettings, TraceReader
-from unilab_core.telemetry.rl_trace.snapshot import Snapshot
+from unilab_core.telemetry.rl_trace.snapshot import Depth, Snapshot
 from unilab_core.telemetry.rl_trace.state_file import state_path
 from unilab_monitor.pages.flow_page import FlowPage
 from unilab_monitor.pages.health_page import HealthPage
@@ -45,6 +45,9 @@ PAGES = (
 )
 
 
+DEPTHS = {"progress": Depth.STEPS, "flow": Depth.FLOW}
+"""Figures that a page shows, if more than lines."""
+
 TIMING = "back-to-timing"
 """The tab in front of the pages, where they stand beside the timing view."""
 
@@ -57,7 +60,7 @@ class TracePages(Vertical):
     TracePages TabbedContent { height: 1fr; }
     TracePages TabPane { padding: 0 1; }
     TracePages VerticalScroll { height: 1fr; }
-    TracePages Static { height: auto; width: 1fr; }
+    TracePages Static, TracePages LiveText { height: auto; width: 1fr; }
     TracePages Tab { width: auto; height: 1; padding: 0 1; }
     TracePages .section { margin-top: 1; }
     TracePages Input.line { height: 1; border: none; padding: 0; margin-top: 1; }
@@ -101,6 +104,7 @@ class TracePages(Vertical):
         """Begin to read."""
         # The number keys choose a page; the focus belongs to the tables.
         self.query_one(Tabs).can_focus = False
+        self._feed.want(DEPTHS[self._shown])
         self._feed.start()
 
     def on_unmount(self) -> None:
@@ -154,9 +158,8 @@ class TracePages(Vertical):
         self._page(self._active()).show(message.snapshot)
         if first:
             self._page(self._active()).focus_first()
-        flow = self._flow
-        if flow.step is not None:
-            self._feed.ask_step(flow.step)
+        if self._active() == "flow":
+            self._ask_step()
         if self._active() == "trace" and message.snapshot.running and self._trace.is_open_ended:
             self._feed.ask_trace(self._trace.trajectory_name)
 
@@ -213,9 +216,18 @@ class TracePages(Vertical):
         """Newest figures for the page, and the focus unless something in it has it."""
         if self._snapshot is not None:
             self._page(name).show(self._snapshot)
+        self._feed.want(DEPTHS.get(name, Depth.LINES))
+        if name == "flow":
+            self._ask_step()
         page, focused = self._page(name), self.screen.focused
         if focused is None or page not in focused.ancestors:
             page.focus_first()
+
+    def _ask_step(self) -> None:
+        """Newest figures of the step that the flow is restricted to."""
+        step = self._flow.step
+        if step is not None:
+            self._feed.ask_step(step)
 
     def _active(self) -> str:
         return self.query_one(TabbedContent).active or "progress"

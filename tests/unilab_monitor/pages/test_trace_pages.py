@@ -15,6 +15,7 @@ from unilab_core.telemetry.rl_trace.formats import is_trace_directory
 from unilab_core.telemetry.rl_trace.reader import ReaderSettings
 from unilab_monitor.pages.flow_page import FlowPage
 from unilab_monitor.pages.health_page import HealthPage
+from unilab_monitor.pages.live_text import LiveText
 from unilab_monitor.pages.progress_page import ProgressPage
 from unilab_monitor.pages.row_table import RowTable
 from unilab_monitor.pages.trace_app import TraceApp, main_once
@@ -46,7 +47,7 @@ def active(app):
 
 
 def text_of(app, selector):
-    shown = app.query_one(selector, Static).content
+    shown = app.query_one(selector).content
     return shown.plain if isinstance(shown, Text) else str(shown)
 
 
@@ -266,7 +267,7 @@ def test_hostile_text_is_literal_and_harmless_on_every_page(tmp_path):
                 assert BIDI not in screen
                 assert "\x1b" not in screen
                 assert "\a" not in screen
-            for widget in app.query(Static):
+            for widget in (*app.query(Static), *app.query(LiveText)):
                 if isinstance(widget.content, Text):
                     assert BIDI not in widget.content.plain
                     assert "\x1b" not in widget.content.plain

@@ -18,6 +18,7 @@ Reading (numpy):
     flow_store         columns folded into one record per trajectory
     flow_table         the trajectories of one job as columns of times
     flow_parts         what a block of trajectories contributes to the figures
+    flow_lengths       lengths of transitions and their percentiles
     flow_blocks        contributions kept until their block changes
     flow_figures       transitions, funnel, flow, stuck list
     flow_waste         waste, loss, staleness, idle time

@@ -109,7 +109,7 @@ class LiveRun:
             self._num_prompts += 1
 
     def _plan_prompt(self, at_ms: int) -> None:
-        rng, step = self._rng, self._step()
+        rng, step = self._rng, self._step_at(at_ms)
         uid = f"live-{self._num_prompts:06x}"
         shard = str(rng.randrange(len(self._shards)))
         self._plan(at_ms, shard, prompt_row(JOB_ID, uid, at_ms, step))
@@ -152,8 +152,9 @@ class LiveRun:
             stream.write(f"{line}\n")
         return f"{name},{offset},{int(unix_ms)}\n"
 
-    def _step(self) -> int:
-        return self._settings.first_step + max(self._num_steps - 1, 0)
+    def _step_at(self, unix_ms: float) -> int:
+        num_over = int((unix_ms - self._start_ms) // (1000.0 * self._settings.step_s))
+        return self._settings.first_step + num_over
 
     def _plan(self, unix_ms: float, kind: str, text: str) -> None:
         heapq.heappush(self._due, (unix_ms, self._order, kind, text))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from unilab_core.telemetry.rl_trace.flow_lengths import Lengths
 from unilab_core.telemetry.rl_trace.flow_parts import (
     EXITS,
     FLOW,
@@ -26,7 +27,7 @@ from unilab_core.telemetry.rl_trace.flow_parts import (
     slowest_of,
 )
 from unilab_core.telemetry.rl_trace.flow_store import FlowStore
-from unilab_core.telemetry.rl_trace.flow_table import Floats, FlowTable, flow_table, seconds
+from unilab_core.telemetry.rl_trace.flow_table import FlowTable, flow_table, seconds
 from unilab_core.telemetry.rl_trace.flow_waste import (
     FlowSettings,
     Staleness,
@@ -130,9 +131,16 @@ def flow_figures(store: FlowStore, job: int, settings: FlowSettings) -> FlowFigu
 
 
 def combined_figures(
-    store: FlowStore, job: int, settings: FlowSettings, parts: Sequence[FlowPart]
+    store: FlowStore,
+    job: int,
+    settings: FlowSettings,
+    parts: Sequence[FlowPart],
+    lengths: Mapping[str, Lengths] | None = None,
 ) -> FlowFigures:
-    """All figures of one job from the contributions of its blocks."""
+    """All figures of one job from the contributions of its blocks.
+
+    `lengths` are those of all parts by transition, where somebody keeps them.
+    """
     counts = [part.counts for part in parts]
     size = sum(part.size for part in parts)
     reached = dict(zip(FUNNEL, _added_up([part.reached for part in parts], 7), strict=True))
@@ -154,7 +162,7 @@ def combined_figures(
         ),
         columns=tuple((name, reached[FUNNEL[0] if name == "gen" else name]) for name in FLOW),
         exits=_exits(parts),
-        transitions=_transitions(parts),
+        transitions=_transitions(parts, lengths or _lengths(parts)),
         milestones=dict(
             zip(IN_FLIGHT, _added_up([part.waiting for part in parts], 7), strict=True)
         ),
@@ -176,30 +184,37 @@ def combined_figures(
 
 def transition_figures(table: FlowTable) -> dict[str, Distribution]:
     """Transition to distribution, of the trajectories of a table."""
-    return _transitions([part_of(table)])
+    parts = [part_of(table)]
+    return _transitions(parts, _lengths(parts))
 
 
-def _transitions(parts: Sequence[FlowPart]) -> dict[str, Distribution]:
+def _lengths(parts: Sequence[FlowPart]) -> dict[str, Lengths]:
     return {
-        name: _distribution(
-            joined([part.lengths[name] for part in parts]),
-            slowest_of([part.slowest[name] for part in parts]),
-        )
+        name: Lengths(np.empty(0), joined([part.lengths[name] for part in parts]))
         for name, _, _ in TRANSITIONS
     }
 
 
-def _distribution(ms: Floats, slowest: tuple[tuple[str, float], ...]) -> Distribution:
+def _transitions(
+    parts: Sequence[FlowPart], lengths: Mapping[str, Lengths]
+) -> dict[str, Distribution]:
+    return {
+        name: _distribution(lengths[name], slowest_of([part.slowest[name] for part in parts]))
+        for name, _, _ in TRANSITIONS
+    }
+
+
+def _distribution(ms: Lengths, slowest: tuple[tuple[str, float], ...]) -> Distribution:
     if not len(ms):
         return Distribution()
-    p50, p90, p99 = (seconds(value) for value in np.percentile(ms, (50, 90, 99)))
+    p50, p90, p99 = (seconds(value) for value in ms.percentiles())
     return Distribution(
         n=len(ms),
-        avg=seconds(ms.mean()),
+        avg=seconds(ms.mean),
         p50=p50,
         p90=p90,
         p99=p99,
-        max=seconds(ms.max()),
+        max=seconds(ms.max),
         slowest=slowest,
     )
 
@@ -209,7 +224,7 @@ def _turns(parts: Sequence[FlowPart]) -> Distribution:
     size = max((len(part.turns) for part in parts), default=0)
     counts = _added_up([part.turns for part in parts], size)
     rounds = np.repeat(np.arange(size), np.array(counts, dtype=np.int64))
-    return _distribution((1000 * rounds[rounds > 0]).astype(np.float64), ())
+    return _distribution(Lengths(np.empty(0), (1000 * rounds[rounds > 0]).astype(np.float64)), ())
 
 
 def _exits(parts: Sequence[FlowPart]) -> tuple[Exit, ...]:

@@ -14,7 +14,6 @@ from unilab_core.telemetry.rl_trace.csv_rows import (
     parse_head,
     split_content,
     split_sample_id,
-    unquote,
 )
 from unilab_core.telemetry.rl_trace.formats import Status
 from unilab_core.telemetry.rl_trace.span_hash import hash_texts
@@ -70,6 +69,9 @@ class EventClass:
     known: bool
 
 
+CLASS_COLUMNS = ("milestone", "inferred", "stage", "step", "known")
+
+
 @dataclass(slots=True)
 class ContentTable:
     """Distinct contents; emptied when it grows too large."""
@@ -83,13 +85,15 @@ class ContentTable:
     ids: dict[int, int]
     """Hash of a content to its row."""
     classes: list[EventClass]
+    class_columns: array[int]
+    """Numbers of `CLASS_COLUMNS` of each class, one class after the other."""
     class_ids: dict[tuple[bytes, str, str], int]
     """(head, event name, edge) to the row of `classes`."""
 
     @classmethod
     def empty(cls) -> ContentTable:
         """A table without rows."""
-        return cls(array("i"), array("d"), array("b"), {}, [], {})
+        return cls(array("i"), array("d"), array("b"), {}, [], array("q"), {})
 
 
 class FlowIds:
@@ -186,7 +190,7 @@ class FlowIds:
         number = table.ids.get(content_hash)
         if number is not None:
             return number
-        head, detail = split_content(unquote(content))
+        head, detail = split_content(content)
         event, rest, edge = self._aliases.event_of(detail)
         class_id = table.class_ids.get((head, event, edge))
         if class_id is None:
@@ -212,9 +216,9 @@ class FlowIds:
         what = self._aliases.classify(head.stage, head.source, head.target, event, edge)
         number = table.class_ids[head_bytes, event, edge] = len(table.classes)
         stage = self._stage(head.stage, what.known_stage)
-        table.classes.append(
-            EventClass(what.milestone, what.inferred, stage, head.global_step, what.known_stage)
-        )
+        one = EventClass(what.milestone, what.inferred, stage, head.global_step, what.known_stage)
+        table.classes.append(one)
+        table.class_columns.extend((one.milestone, one.inferred, one.stage, one.step, one.known))
         return number
 
     def _stage(self, name: str, known: bool) -> int:

@@ -9,6 +9,7 @@ Legend: T trajectories of a block.
 
 from __future__ import annotations
 
+import heapq
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -180,8 +181,8 @@ def milestone_rows(table: FlowTable) -> Ints:
 
 def slowest_of(parts: Sequence[list[Named]]) -> tuple[tuple[str, float], ...]:
     """Up to five (trajectory, seconds), slowest first."""
-    named = sorted(one for part in parts for one in part)
-    return tuple((name, seconds(-value)) for value, name in named[:NUM_SLOWEST])
+    named = heapq.nsmallest(NUM_SLOWEST, itertools.chain.from_iterable(parts))
+    return tuple((name, seconds(-value)) for value, name in named)
 
 
 def idle_s(parts: Sequence[FlowPart], now_ms: int) -> float | None:

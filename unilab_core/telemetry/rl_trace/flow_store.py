@@ -17,7 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unilab_core.telemetry.rl_trace.damage import Damage
-from unilab_core.telemetry.rl_trace.flow_ids import FlowIds, is_job_code, uid_code, uid_of_code
+from unilab_core.telemetry.rl_trace.flow_ids import (
+    CLASS_COLUMNS,
+    FlowIds,
+    is_job_code,
+    uid_code,
+    uid_of_code,
+)
 from unilab_core.telemetry.rl_trace.flow_shards import Batch
 from unilab_core.telemetry.rl_trace.hash_runs import HashRuns
 from unilab_core.telemetry.rl_trace.stage_aliases import NUM_COLUMNS, Milestone, StageAliases
@@ -87,6 +93,7 @@ class FlowStore:
     def flush(self) -> None:
         """Fold the parsed rows."""
         batch = self.batch
+        batch.resolve(self.ids)
         if not batch.num_rows:
             return
         self._grow()
@@ -323,10 +330,8 @@ def _take(batch: Batch, ids: FlowIds) -> _Rows:
     table = ids.contents
     content = np.concatenate(batch.content)
     classes = np.array(table.event_class, dtype=np.int64)[content]
-    of_class = np.array(
-        [(c.milestone, c.inferred, c.stage, c.step, c.known) for c in table.classes],
-        dtype=np.int64,
-    )[classes]
+    columns = np.array(table.class_columns, dtype=np.int64).reshape(-1, len(CLASS_COLUMNS))
+    of_class = columns[classes]
     rows = _Rows(
         np.concatenate(batch.code).astype(np.int32),
         np.concatenate(batch.unix_ms),

@@ -69,9 +69,11 @@ class FlowTable:
 
     def of_step(self, step: int) -> FlowTable:
         """The trajectories that a training step consumed, or that belong to it in flight."""
-        of = np.where(np.isnan(self.trained_step), self.sampled_step, self.trained_step)
-        of = np.where(np.isnan(of), self.step, of)
-        rows = np.flatnonzero(of == step)
+        return self.take(self._own_step() == step)
+
+    def take(self, mask: Mask) -> FlowTable:
+        """The rows of a mask."""
+        rows = np.flatnonzero(mask)
         return FlowTable(
             index=self.index[rows],
             uid=self.uid[rows],
@@ -83,6 +85,19 @@ class FlowTable:
             trained_step=self.trained_step[rows],
             name_of=self.name_of,
         )
+
+    def own_steps(self) -> NDArray[np.int64]:
+        """Steps for which `of_step` finds rows."""
+        own = self._own_step()
+        return np.unique(own[~np.isnan(own)]).astype(np.int64)
+
+    def consumed_by(self) -> Floats:
+        """The step that trained each row, else the one that sampled it [T]; NaN: none yet."""
+        return np.where(np.isnan(self.trained_step), self.sampled_step, self.trained_step)
+
+    def _own_step(self) -> Floats:
+        of = self.consumed_by()
+        return np.where(np.isnan(of), self.step, of)
 
     @property
     def lost(self) -> Mask:

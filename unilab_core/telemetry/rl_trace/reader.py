@@ -16,7 +16,11 @@ from pathlib import Path
 from unilab_core.telemetry.rl_trace import formats
 from unilab_core.telemetry.rl_trace.damage import Damage, total
 from unilab_core.telemetry.rl_trace.flow_blocks import FlowBlocks
-from unilab_core.telemetry.rl_trace.flow_figures import Distribution, transition_figures
+from unilab_core.telemetry.rl_trace.flow_figures import (
+    Distribution,
+    FlowFigures,
+    transition_figures,
+)
 from unilab_core.telemetry.rl_trace.flow_shards import ShardParser
 from unilab_core.telemetry.rl_trace.flow_store import FlowStore, Limits
 from unilab_core.telemetry.rl_trace.flow_waste import FlowSettings
@@ -26,7 +30,13 @@ from unilab_core.telemetry.rl_trace.progress_figures import (
 )
 from unilab_core.telemetry.rl_trace.progress_fold import ProgressFold
 from unilab_core.telemetry.rl_trace.progress_store import ProgressStore
-from unilab_core.telemetry.rl_trace.snapshot import Snapshot, anchors_of, choose_job, job_name
+from unilab_core.telemetry.rl_trace.snapshot import (
+    Depth,
+    Snapshot,
+    anchors_of,
+    choose_job,
+    job_name,
+)
 from unilab_core.telemetry.rl_trace.stage_aliases import StageAliases, load_aliases
 from unilab_core.telemetry.rl_trace.state_file import (
     MAX_ARRIVALS,
@@ -53,8 +63,6 @@ CHUNK_BYTES = 1024 * 1024
 FLUSH_ROWS = 50_000
 LIVE_S = 600.0
 """A run whose newest event is older is taken as ended."""
-
-LISTED_TRAJECTORIES = 200
 
 FOLDERS = (formats.PROGRESS_DIR, formats.SAMPLE_DIR, formats.TRAJECTORY_DIR)
 RUN_SUMMARY_FILE = "run_summary.json"
@@ -115,10 +123,21 @@ class TraceReader:
             self.complete = done
             return done
 
-    def snapshot(self, now_ms: int | None = None) -> Snapshot:
-        """Figures of what has been read."""
+    def poll_progress(self) -> None:
+        """Read new progress lines only: their arrival is their time, so they are asked for often.
+
+        A file that was replaced is left to the next `poll`.
+        """
         with self.lock:
-            return self._snapshot(time.time_ns() // 1_000_000 if now_ms is None else now_ms)
+            if self._folders[formats.PROGRESS_DIR].scan():
+                self._scan_times()
+                self._read_progress()
+
+    def snapshot(self, now_ms: int | None = None, depth: Depth = Depth.FLOW) -> Snapshot:
+        """Figures of what has been read; above `depth` those of an earlier call, if any."""
+        with self.lock:
+            now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+            return self._snapshot(now_ms, depth)
 
     def trace(self, name: str) -> TraceView | None:
         """All events of a trajectory (`<uid>/<n>`) of the shown job; None if it has none."""
@@ -201,6 +220,10 @@ class TraceReader:
         self._with_flow = 0
         self._without_flow: list[int] = []
         self._checked = 0
+        self._groups: dict[int, int] = {}
+        self._groups_job = -1
+        self._flow: FlowFigures | None = None
+        self._flow_job = -1
 
     def _number(self) -> int:
         self._next_number += 1
@@ -210,15 +233,18 @@ class TraceReader:
         sound = all([folder.scan() for folder in self._folders.values()])
         ignored = [name for folder in self._folders.values() for name in folder.ignored]
         self._ignored = tuple(ignored + foreign_entries(self.root, frozenset(FOLDERS)))
+        self._scan_times()
+        return sound
+
+    def _scan_times(self) -> None:
         path = self.settings.times_path or self.root.parent / formats.PROGRESS_TIMES_FILE
         try:
             info = path.stat()
         except OSError:
-            return sound
+            return
         if self._times is None or info.st_ino != self._times.inode:
             self._times = Tail(path, self._number(), info.st_ino)
         self._times.size = info.st_size
-        return sound
 
     def _read_progress(self) -> None:
         times = self._times
@@ -285,7 +311,7 @@ class TraceReader:
 
     # Figures
 
-    def _snapshot(self, now_ms: int) -> Snapshot:
+    def _snapshot(self, now_ms: int, depth: Depth) -> Snapshot:
         self.store.flush()
         self._fold.update()
         job = self._job()
@@ -293,15 +319,21 @@ class TraceReader:
         span = self.store.job_span.get(job_number)
         running, ended = self._state(now_ms, span)
         flow_now_ms = now_ms if running or span is None else span[1]
-        self._blocks.update(job_number)
-        flow = self._blocks.figures(
-            FlowSettings(
-                now_ms=flow_now_ms,
-                ended=ended,
-                group_sizes=self._group_sizes(job_number),
-                max_staleness=self.settings.max_staleness,
+        flow = self._flow
+        if flow is None or job_number != self._flow_job:
+            depth = Depth.FLOW
+        if depth >= Depth.STEPS:
+            self._blocks.update(job_number)
+        if flow is None or depth >= Depth.FLOW:
+            self._flow_job = job_number
+            flow = self._flow = self._blocks.figures(
+                FlowSettings(
+                    now_ms=flow_now_ms,
+                    ended=ended,
+                    group_sizes=self._group_sizes(job_number),
+                    max_staleness=self.settings.max_staleness,
+                )
             )
-        )
         rows = self._blocks.steps()
         anchors = anchors_of(self.store, self.progress, job_number, rows)
         progress = progress_figures(
@@ -342,7 +374,7 @@ class TraceReader:
             missing_folders=tuple(n for n, folder in self._folders.items() if not folder.exists),
             last_event_ms=max(newest) if newest else None,
             damaged_files=self._damaged_files(tails),
-            slow_trajectories=self.trajectories.slowest(LISTED_TRAJECTORIES),
+            slow_trajectories=self.trajectories.slowest(),
         )
 
     def _state(self, now_ms: int, span: tuple[int, int] | None) -> tuple[bool, bool]:
@@ -361,11 +393,24 @@ class TraceReader:
         return choose_job(self.store, self.selected_job)
 
     def _group_sizes(self, job: int) -> dict[int, int]:
+        """Prompt number to group size; only what is new is looked up."""
+        changed = self.trajectories.changed_groups
+        if job != self._groups_job:
+            self._groups_job = job
+            self._groups = {}
+            changed.update(dict.fromkeys(self.trajectories.group_sizes))
         if job < 0:
             return {}
-        find = self.store.ids.find_uid
-        found = ((find(job, uid), n) for uid, n in self.trajectories.group_sizes.items())
-        return {uid: size for uid, size in found if uid >= 0}
+        unseen: dict[str, None] = {}
+        for name in changed:
+            uid = self.store.ids.find_uid(job, name)
+            if uid < 0:  # may still come
+                unseen[name] = None
+            else:
+                self._groups[uid] = self.trajectories.group_sizes[name]
+        changed.clear()
+        changed.update(unseen)
+        return self._groups
 
     def _match_trajectories(self, job: int) -> None:
         index = self.trajectories

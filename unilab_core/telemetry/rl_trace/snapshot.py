@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum
 from pathlib import Path
 
 from unilab_core.telemetry.rl_trace.damage import Damage
@@ -17,6 +18,17 @@ from unilab_core.telemetry.rl_trace.trajectory_index import TrajectoryRow
 
 FEW_ROWS = 16
 """A job with fewer rows is not shown while another has many: its id may be a torn one."""
+
+
+class Depth(IntEnum):
+    """Which figures are made anew; those that are not stay as they were."""
+
+    LINES = 0
+    """Progress lines, trajectory lines, damage."""
+    STEPS = 1
+    """Also the sample flow of each step."""
+    FLOW = 2
+    """Everything."""
 
 
 @dataclass(frozen=True, slots=True)

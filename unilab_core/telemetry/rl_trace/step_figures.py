@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from unilab_core.telemetry.rl_trace.flow_table import Floats, FlowTable, durations
 from unilab_core.telemetry.rl_trace.progress_figures import StepRun
@@ -69,15 +68,9 @@ def trainer_idle_pct(rows: tuple[StepFigures, ...], history: tuple[StepRun, ...]
     return 100.0 * idle * 1000.0 / (max(ends) - min(starts))
 
 
-def steps_of(table: FlowTable) -> NDArray[np.int64]:
-    """Steps that consumed any trajectory of the table, each once."""
-    step = np.where(np.isnan(table.trained_step), table.sampled_step, table.trained_step)
-    return np.unique(step[~np.isnan(step)]).astype(np.int64)
-
-
 def consumed_by_step(table: FlowTable) -> list[StepFigures]:
     """One row per step that consumed trajectories; windows are not filled in."""
-    step = np.where(np.isnan(table.trained_step), table.sampled_step, table.trained_step)
+    step = table.consumed_by()
     rows = np.flatnonzero(~np.isnan(step))
     if not len(rows):
         return []

@@ -22,10 +22,17 @@ from unilab_core.telemetry.rl_trace.trajectory_text import (
     parse_line,
     parse_pieces,
 )
-from unilab_core.telemetry.rl_trace.trajectory_view import TrajectoryView, trajectory_view
+from unilab_core.telemetry.rl_trace.trajectory_view import (
+    TrajectorySummary,
+    TrajectoryView,
+    trajectory_summary,
+    trajectory_view,
+)
 
 MAX_LINE_BYTES = 256 * 1024 * 1024
 MAX_TRAJECTORIES = 2_000_000
+LISTED = 200
+"""Trajectories in the list of the slowest."""
 SUMMARY_CHARS = 64
 DETAIL_CHARS = 64 * 1024
 
@@ -63,10 +70,15 @@ class TrajectoryIndex:
         self.completion_tokens = array("q")
         self.group_sizes: dict[str, int] = {}
         """Prompt to trajectories per prompt, as the lines say."""
+        self.changed_groups: dict[str, None] = {}
+        """Prompts whose size is new; whoever takes note clears it."""
         self.paths: dict[int, Path] = {}
         self.inner_bad = array("b")
         self.by_id: dict[tuple[str, int], int] = {}
         """Newest entry of a trajectory."""
+        self._slowest: tuple[TrajectoryRow, ...] = ()
+        self._ranked = 0
+        """Entries that have been compared with the slowest."""
         self._seen = HashRuns()
         self._uid_texts: dict[str, str] = {}
         self._scanned: dict[int, int] = {}
@@ -92,13 +104,27 @@ class TrajectoryIndex:
             os.close(fd)
         return tail.pos - start
 
-    def slowest(self, limit: int) -> tuple[TrajectoryRow, ...]:
-        """Summaries of the trajectories with the longest total time, longest first."""
-        total_ms = np.nan_to_num(np.array(self.total_ms), nan=-1.0)
-        order = np.argsort(-total_ms, kind="stable")[: 4 * limit].tolist()
-        rows = [self.row(entry) for entry in order]
-        rows.sort(key=lambda row: (-(row.total_ms or -1.0), row.id))
-        return tuple(rows[:limit])
+    def slowest(self) -> tuple[TrajectoryRow, ...]:
+        """Summaries of the trajectories with the longest total time, longest first.
+
+        Only what was added since the last call is compared with those that are listed.
+        """
+        fresh = np.array(self.total_ms[self._ranked :], dtype=np.float64)
+        np.nan_to_num(fresh, copy=False, nan=-1.0)
+        wanted = fresh >= (_length(self._slowest[-1]) if self._is_listed_full else -1.0)
+        if int(wanted.sum()) > 2 * LISTED:  # what is far behind needs no name
+            wanted &= fresh >= np.partition(fresh, -LISTED)[-LISTED]
+        entries = np.flatnonzero(wanted) + self._ranked
+        self._ranked = len(self)
+        if len(entries):
+            rows = [*self._slowest, *(self.row(entry) for entry in entries.tolist())]
+            rows.sort(key=lambda row: (-_length(row), row.id))
+            self._slowest = tuple(rows[:LISTED])
+        return self._slowest
+
+    @property
+    def _is_listed_full(self) -> bool:
+        return len(self._slowest) == LISTED
 
     def row(self, entry: int) -> TrajectoryRow:
         """Summary of one entry."""
@@ -191,8 +217,8 @@ class TrajectoryIndex:
         return True
 
     def _add(self, parsed: ParsedLine | None, tail: Tail, offset: int, length: int) -> None:
-        view = None if parsed is None else trajectory_view(parsed.outer, parsed.inner)
-        if parsed is None or view is None:
+        found = None if parsed is None else trajectory_summary(parsed.outer, parsed.inner)
+        if parsed is None or found is None:
             tail.damage.malformed += 1
             return
         if len(self.uids) >= MAX_TRAJECTORIES:
@@ -200,29 +226,32 @@ class TrajectoryIndex:
             return
         tail.damage.nan += parsed.num_nan
         tail.damage.inner_bad += parsed.inner is None
-        uid = self._uid_texts.setdefault(view.uid, view.uid)
-        self._name(uid, view)
+        uid = self._uid_texts.setdefault(found.uid, found.uid)
+        self._name(uid, found)
         self.uids.append(uid)
-        self.indices.append(view.index)
+        self.indices.append(found.index)
         self.files.append(tail.number)
         self.offsets.append(offset)
         self.lengths.append(length)
-        self.rewards.append(_or_nan(view.reward))
-        self.total_ms.append(_or_nan(view.total_ms))
-        self.num_turns.append(len(view.turns) if parsed.inner is not None else -1)
-        self.steps.append(-1 if view.global_step is None else view.global_step)
-        self.completed_s.append(_or_nan(view.completed_s))
-        self.prompt_tokens.append(-1 if view.prompt_tokens is None else view.prompt_tokens)
-        tokens = view.completion_tokens
+        self.rewards.append(_or_nan(found.reward))
+        self.total_ms.append(_or_nan(found.total_ms))
+        self.num_turns.append(found.num_turns if parsed.inner is not None else -1)
+        self.steps.append(-1 if found.global_step is None else found.global_step)
+        self.completed_s.append(_or_nan(found.completed_s))
+        self.prompt_tokens.append(-1 if found.prompt_tokens is None else found.prompt_tokens)
+        tokens = found.completion_tokens
         self.completion_tokens.append(-1 if tokens is None else tokens)
         self.inner_bad.append(parsed.inner is None)
 
-    def _name(self, uid: str, view: TrajectoryView) -> None:
-        other = self.by_id.get((uid, view.index))
-        if other is None or not (view.completed_s or 0.0) < self.completed_s[other]:
-            self.by_id[uid, view.index] = len(self.uids)
-        if view.n_samples is not None and 0 < view.n_samples < 2**20:
-            self.group_sizes[uid] = max(view.n_samples, self.group_sizes.get(uid, 0))
+    def _name(self, uid: str, found: TrajectorySummary) -> None:
+        other = self.by_id.get((uid, found.index))
+        if other is None or not (found.completed_s or 0.0) < self.completed_s[other]:
+            self.by_id[uid, found.index] = len(self.uids)
+        if found.n_samples is not None and 0 < found.n_samples < 2**20:
+            before = self.group_sizes.get(uid, 0)
+            if found.n_samples > before:
+                self.group_sizes[uid] = found.n_samples
+                self.changed_groups[uid] = None
 
     def _parsed(self, entry: int, max_chars: int) -> ParsedLine | None:
         length = self.lengths[entry]
@@ -254,6 +283,10 @@ def _pieces(fd: int, offset: int, length: int) -> Iterator[bytes]:
     while offset < end and (data := os.pread(fd, min(PIECE_BYTES, end - offset), offset)):
         yield data
         offset += len(data)
+
+
+def _length(row: TrajectoryRow) -> float:
+    return -1.0 if row.total_ms is None else row.total_ms
 
 
 def _or_nan(value: float | None) -> float:

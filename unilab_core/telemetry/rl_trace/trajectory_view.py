@@ -13,6 +13,7 @@ from math import isfinite
 from typing import Any
 
 MAX_TURNS = 100_000
+MAX_INTEGER = 2**62
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +123,70 @@ def trajectory_view(outer: dict[str, Any], inner: dict[str, Any] | None) -> Traj
     )
 
 
+@dataclass(frozen=True, slots=True)
+class TrajectorySummary:
+    """What a list of trajectories shows of one; equal to the figures of its view."""
+
+    uid: str
+    index: int
+    n_samples: int | None
+    global_step: int | None
+    completed_s: float | None
+    total_ms: float | None
+    reward: float | None
+    prompt_tokens: int | None
+    completion_tokens: int | None
+    num_turns: int
+
+
+def trajectory_summary(
+    outer: dict[str, Any], inner: dict[str, Any] | None
+) -> TrajectorySummary | None:
+    """The summary of a parsed line; None without its ids."""
+    uid, index = outer.get("prompt_uid"), _integer(outer.get("sample_index"))
+    if not isinstance(uid, str | int) or index is None:
+        return None
+    message = inner or {}
+    metrics = message.get("agent_metrics")
+    metrics = metrics if isinstance(metrics, dict) else {}
+    entries = message.get("turns")
+    entries = entries[:MAX_TURNS] if isinstance(entries, list) else []
+    numbers = {entry.get("turn_index") for entry in entries if _is_plain_turn(entry)}
+    if len(numbers) == len(entries):
+        tokens = [
+            _whole_sum(_integer(entry.get(name)) for entry in entries)
+            for name in ("prompt_token_count", "completion_token_count")
+        ]
+        num_turns = len(entries)
+    else:  # doubled or damaged turns: only the whole view knows which ones count
+        turns, _ = _turns(entries)
+        tokens = [
+            _whole_sum(turn.prompt_tokens for turn in turns),
+            _whole_sum(turn.completion_tokens for turn in turns),
+        ]
+        num_turns = len(turns)
+    return TrajectorySummary(
+        uid=str(uid),
+        index=index,
+        n_samples=_integer(message.get("n_samples")),
+        global_step=_integer(message.get("global_step")),
+        completed_s=_number(message.get("completed_at_ts")),
+        total_ms=_number(message.get("total_time_ms")),
+        reward=_number(metrics.get("reward_score")),
+        prompt_tokens=tokens[0],
+        completion_tokens=tokens[1],
+        num_turns=num_turns,
+    )
+
+
+def _is_plain_turn(entry: object) -> bool:
+    """Whether a turn says its own number, which is then not given by its place."""
+    if not isinstance(entry, dict):
+        return False
+    number = entry.get("turn_index")
+    return type(number) is int and abs(number) < MAX_INTEGER
+
+
 def _turns(value: object) -> tuple[tuple[TurnView, ...], tuple[str, ...]]:
     """Turns in order of their index; of equal ones the later end stays."""
     if not isinstance(value, list):
@@ -229,7 +294,7 @@ def _integer(value: object) -> int | None:
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 19:
         return int(value)
     if isinstance(value, int) and not isinstance(value, bool):
-        return value if abs(value) < 2**62 else None
+        return value if abs(value) < MAX_INTEGER else None
     number = _number(value)
     return (
         int(number) if number is not None and number.is_integer() and abs(number) < 2**62 else None

@@ -43,9 +43,11 @@ def rows(draw):
     status = draw(st.sampled_from(["RUNNING", "COMPLETE", "FAILED", "complete", "ODD"]))
     job = draw(st.sampled_from(["j", "j", "j", "k"]))
     ms = T0 + draw(st.integers(0, 60)) * 500
-    when = draw(st.sampled_from([str(ms), str(ms), str(ms // 1000), "12", "x"]))
+    when = draw(st.sampled_from([str(ms), str(ms), str(ms // 1000), f"000{ms // 1000}", "x"]))
     content = f"from=A|to=B|stage={stage}|global_step=1|detail={detail}"
-    row = f"{job},sample,{name},{status},{when},{content}"
+    content = draw(st.sampled_from([content, content, content, f'"{content}"', f'"{content}']))
+    cat = draw(st.sampled_from(["sample", "sample", "sample", "sample", "megatron"]))
+    row = f"{job},{cat},{name},{status},{when},{content}"
     end = draw(st.sampled_from(["\n", "\n", "\n", "\r\n", "", "\n\0\0", "\n  more\n", "\n\n"]))
     return (row + end).encode()
 
@@ -53,12 +55,15 @@ def rows(draw):
 shards = st.lists(st.lists(rows(), max_size=8).map(b"".join), min_size=1, max_size=4)
 
 
-def folded(files, order, cuts):
+def folded(files, order, cuts, few_lines=0):
     """State after reading the files in pieces that end at the line breaks nearest to `cuts`."""
     store = FlowStore(load_aliases())
     damages = [Damage() for _ in files]
-    parsers = [ShardParser(store.ids, store.batch, damages[i], i + 1) for i in range(len(files))]
-    blocks = FlowBlocks(store, block_rows=2)
+    parsers = [
+        ShardParser(store.ids, store.batch, damages[i], i + 1, few_lines=few_lines)
+        for i in range(len(files))
+    ]
+    blocks = FlowBlocks(store, block_rows=2, settle_updates=1)
     waiting = {i: 0 for i in order}
     turn = 0
     while waiting:
@@ -92,12 +97,17 @@ def folded(files, order, cuts):
 
 
 @settings(max_examples=120, deadline=None)
-@given(shards, st.randoms(), st.lists(st.integers(1, 400), min_size=1, max_size=6))
-def test_sample_flow_depends_on_neither_pieces_nor_order(files, random, cuts):
+@given(
+    shards,
+    st.randoms(),
+    st.lists(st.integers(1, 400), min_size=1, max_size=6),
+    st.sampled_from([0, 2, 64]),
+)
+def test_sample_flow_depends_on_neither_pieces_nor_order(files, random, cuts, few_lines):
     order = list(range(len(files)))
     whole = folded(files, order, [10**9])
     random.shuffle(order)
-    assert folded(files, order, cuts) == whole
+    assert folded(files, order, cuts, few_lines) == whole
 
 
 LINES = [
