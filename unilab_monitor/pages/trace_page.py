@@ -34,6 +34,7 @@ from unilab_monitor.pages.trace_messages import OpenTrace, OpenTrajectory
 
 MAX_SHOWN_EVENTS = 1_000
 MAX_SHOWN_TURNS = 24
+LOST = ("FAILED", "DISCARDED", "CANCELLED")
 _CHAIN_NAMES = {
     "generated": "generated",
     "dispatched": "dispatched",
@@ -108,9 +109,11 @@ class TracePage(VerticalScroll, can_focus=False):
     @property
     def is_open_ended(self) -> bool:
         """Whether the shown trajectory may have more events."""
-        trace = self._trace
-        ended = trace is not None and any(name == "trained" for name, _ in trace.milestones)
-        return bool(self._name) and not ended and self._trajectory is None
+        if not self._name or self._trace is None:
+            return bool(self._name)
+        trained = any(name == "trained" for name, _ in self._trace.milestones)
+        lost = any(event.status in LOST and event.scope == "A" for event in self._trace.events)
+        return not (trained or lost)
 
     def show_trace(
         self, name: str, trace: TraceView | None, trajectory: TrajectoryView | None
@@ -256,7 +259,7 @@ def _event_cells(item: tuple[TraceEvent, int]) -> Cells:
     detail = event.detail
     if detail is None and event.extra:
         detail = " ".join(f"{key}={value}" for key, value in event.extra)
-    bad = event.status in ("FAILED", "DISCARDED", "CANCELLED")
+    bad = event.status in LOST
     return (
         cell(_clock(event.unix_ms), "label" if event.scope == "A" else "inherited"),
         number(f"{(event.unix_ms - first_ms) / 1000.0:,.3f}", "dim"),

@@ -31,6 +31,7 @@ Reading (numpy):
     trajectory_text    bounded parsing of trajectory lines of any length
     trajectory_view    one trajectory with its turns
     trajectory_index   where each trajectory is, and its summary
+    trajectory_match   trajectory lines and sample flow together
     trace_view         all events of one trajectory
     snapshot           Snapshot: all figures at one time
     reader             TraceReader, which ties these together

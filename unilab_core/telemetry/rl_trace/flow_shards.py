@@ -33,8 +33,6 @@ from unilab_core.telemetry.rl_trace.tails import MAX_LINE_BYTES
 MAX_CONTINUATION_LINES = 64
 MAX_CONTINUATION_BYTES = 16 * 1024
 MAX_OPAQUE = 100_000
-FEW_LINES = 64
-"""So many lines cost as much one by one as in arrays."""
 MAX_JOBS_PER_FILE = 8
 """Rows of further jobs in one file are parsed one by one."""
 LOCATION_BITS = 40
@@ -145,14 +143,11 @@ class _Clean:
 class ShardParser:
     """Parser of one sample-flow file; keeps what the next line depends on."""
 
+    few_lines = 64
+    """So many lines cost about as much one by one as in arrays."""
+
     def __init__(
-        self,
-        ids: FlowIds,
-        batch: Batch,
-        damage: Damage,
-        number: int,
-        offset_ms: int = 0,
-        few_lines: int = FEW_LINES,
+        self, ids: FlowIds, batch: Batch, damage: Damage, number: int, offset_ms: int = 0
     ) -> None:
         self.opaque: list[tuple[bytes, int]] = []
         """(sample id, location) of rows of other categories."""
@@ -161,7 +156,6 @@ class ShardParser:
         self._damage = damage
         self._base = number << LOCATION_BITS
         self._offset_ms = offset_ms
-        self._few_lines = few_lines
         self._jobs: dict[bytes, int] = {}
         self._after_row = False
         self._continued_lines = 0
@@ -171,7 +165,7 @@ class ShardParser:
         """Take in complete lines that begin at `offset` of the file."""
         if not data:
             return
-        if data.count(b"\n") <= self._few_lines:
+        if data.count(b"\n") <= self.few_lines:
             at = offset
             for line in data.split(b"\n")[:-1]:
                 self._line(line, at)

@@ -51,12 +51,14 @@ from unilab_core.telemetry.rl_trace.step_figures import (
 from unilab_core.telemetry.rl_trace.tails import (
     Folder,
     Tail,
+    damaged_files,
     foreign_entries,
     mark_torn,
     read_lines,
 )
 from unilab_core.telemetry.rl_trace.trace_view import TraceView, trace_view
 from unilab_core.telemetry.rl_trace.trajectory_index import TrajectoryIndex
+from unilab_core.telemetry.rl_trace.trajectory_match import TrajectoryMatch
 from unilab_core.telemetry.rl_trace.trajectory_view import TrajectoryView
 
 CHUNK_BYTES = 1024 * 1024
@@ -217,11 +219,7 @@ class TraceReader:
         self._following = False
         self._ignored: tuple[str, ...] = ()
         self._turn = 0
-        self._with_flow = 0
-        self._without_flow: list[int] = []
-        self._checked = 0
-        self._groups: dict[int, int] = {}
-        self._groups_job = -1
+        self._match = TrajectoryMatch(self.store.ids, self.trajectories)
         self._flow: FlowFigures | None = None
         self._flow_job = -1
 
@@ -330,7 +328,7 @@ class TraceReader:
                 FlowSettings(
                     now_ms=flow_now_ms,
                     ended=ended,
-                    group_sizes=self._group_sizes(job_number),
+                    group_sizes=self._match.group_sizes(job_number),
                     max_staleness=self.settings.max_staleness,
                 )
             )
@@ -345,7 +343,7 @@ class TraceReader:
             kept=self._runs,
         )
         steps = with_windows(rows, progress.history)
-        self._match_trajectories(job_number)
+        self._match.update(job_number)
         tails = list(self._tails())
         if ended:
             for tail in tails:
@@ -367,13 +365,13 @@ class TraceReader:
             steps=steps,
             trainer_idle_pct=trainer_idle_pct(steps, progress.history),
             num_trajectories=len(self.trajectories),
-            num_with_flow=self._with_flow,
+            num_with_flow=self._match.num_with_flow,
             damage=damage,
             pending_bytes=sum(tail.behind_bytes for tail in tails if not tail.has_news),
             ignored=self._ignored,
             missing_folders=tuple(n for n, folder in self._folders.items() if not folder.exists),
             last_event_ms=max(newest) if newest else None,
-            damaged_files=self._damaged_files(tails),
+            damaged_files=damaged_files(tails),
             slow_trajectories=self.trajectories.slowest(),
         )
 
@@ -392,37 +390,6 @@ class TraceReader:
     def _job(self) -> int | None:
         return choose_job(self.store, self.selected_job)
 
-    def _group_sizes(self, job: int) -> dict[int, int]:
-        """Prompt number to group size; only what is new is looked up."""
-        changed = self.trajectories.changed_groups
-        if job != self._groups_job:
-            self._groups_job = job
-            self._groups = {}
-            changed.update(dict.fromkeys(self.trajectories.group_sizes))
-        if job < 0:
-            return {}
-        unseen: dict[str, None] = {}
-        for name in changed:
-            uid = self.store.ids.find_uid(job, name)
-            if uid < 0:  # may still come
-                unseen[name] = None
-            else:
-                self._groups[uid] = self.trajectories.group_sizes[name]
-        changed.clear()
-        changed.update(unseen)
-        return self._groups
-
-    def _match_trajectories(self, job: int) -> None:
-        index = self.trajectories
-        fresh = range(self._checked, len(index))
-        self._checked = len(index)
-        entries = [*self._without_flow, *fresh]
-        names = [f"{index.uids[entry]}/{index.indices[entry]}" for entry in entries]
-        codes = self.store.ids.find(job, names)
-        left = [entry for entry, code in zip(entries, codes, strict=True) if code < 0]
-        self._with_flow += len(entries) - len(left)
-        self._without_flow = left
-
     def _damage(self, tails: list[Tail], negative: int) -> Damage:
         parts = [tail.damage for tail in tails]
         if self._times is not None:
@@ -435,14 +402,3 @@ class TraceReader:
             over_limit=self.store.ids.over_limit,
         )
         return total([*parts, self.store.damage, own])
-
-    def _damaged_files(self, tails: list[Tail]) -> tuple[tuple[str, Damage], ...]:
-        """Files with damage of their own, the worst first."""
-        found = []
-        for tail in tails:
-            count = sum(tail.damage.as_dict().values())
-            if count:
-                copy = total([tail.damage])
-                found.append((count, f"{tail.path.parent.name}/{tail.name}", copy))
-        found.sort(key=lambda one: (-one[0], one[1]))
-        return tuple((name, damage) for _, name, damage in found[:200])

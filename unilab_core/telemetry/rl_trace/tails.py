@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from unilab_core.telemetry.rl_trace.damage import Damage
+from unilab_core.telemetry.rl_trace.damage import Damage, total
 
 MAX_LINE_BYTES = 16 * 1024 * 1024
 """A longer line of a sample-flow or progress file is skipped and counted."""
+MAX_DAMAGED_FILES = 200
 
 
 @dataclass(slots=True)
@@ -87,6 +88,17 @@ def mark_torn(tail: Tail) -> None:
     if torn and not tail.torn:
         tail.damage.torn += 1
     tail.torn = torn or tail.torn
+
+
+def damaged_files(tails: Iterable[Tail]) -> tuple[tuple[str, Damage], ...]:
+    """Files with damage of their own, the worst first."""
+    found = []
+    for tail in tails:
+        count = sum(tail.damage.as_dict().values())
+        if count:
+            found.append((count, f"{tail.path.parent.name}/{tail.name}", total([tail.damage])))
+    found.sort(key=lambda one: (-one[0], one[1]))
+    return tuple((name, damage) for _, name, damage in found[:MAX_DAMAGED_FILES])
 
 
 class Folder:

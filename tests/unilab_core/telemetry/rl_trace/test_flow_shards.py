@@ -3,8 +3,16 @@ import time
 
 import pytest
 
+from unilab_core.telemetry.rl_trace.flow_shards import ShardParser
+
 H = "j,sample,u1/0,RUNNING,1787215030000,from=A|to=B|stage=S|global_step=1|"
 ROW2 = "j,sample,u1/1,RUNNING,1787215031000,from=A|to=B|stage=S|global_step=1|detail=ok"
+
+
+@pytest.fixture(autouse=True, params=[0, 64], ids=["in-arrays", "one-by-one"])
+def few_lines(request, monkeypatch):
+    """Every rule holds both for lines in arrays and for a few lines one by one."""
+    monkeypatch.setattr(ShardParser, "few_lines", request.param)
 
 
 def events(reader, name="u1/0"):
@@ -85,6 +93,21 @@ def test_two_rows_on_one_line_are_both_read(trace):
     assert (snapshot.damage.glued, snapshot.damage.malformed, snapshot.num_rows) == (2, 1, 3)
     assert details(reader, "u1/0") == ["ok"]
     assert details(reader, "u1/1") == ["ok", "okx"]
+
+
+def test_two_rows_on_one_line_are_both_read_beside_a_row_of_another_category(trace):
+    other = "j,megatron,u1/0,RUNNING,1787215030000,rank=0"
+    second = ROW2.replace("u1/1", "u1/2")
+    reader = trace.write(a_pid1=f"{H}detail=a\n{H}detail=ok{second}\n{other}\n").read()
+    snapshot = reader.snapshot()
+    assert (snapshot.num_rows, snapshot.damage.glued) == (3, 1)
+
+
+def test_a_quoted_row_is_the_duplicate_of_its_plain_form(trace):
+    plain = f"{H}detail=ok\n"
+    quoted = plain.replace("from=", '"from=').replace("ok", 'ok"')
+    snapshot = trace.write(a_pid1=plain + quoted, b_pid2=quoted + plain).read().snapshot()
+    assert (snapshot.num_rows, snapshot.damage.duplicate) == (1, 3)
 
 
 def test_the_sample_id_is_split_at_its_last_slash(trace):

@@ -6,6 +6,7 @@ import pytest
 
 from unilab_core.telemetry.rl_trace.document import document
 from unilab_core.telemetry.rl_trace.reader import ReaderSettings, TraceReader
+from unilab_core.telemetry.rl_trace.snapshot import Depth
 from unilab_core.telemetry.rl_trace.state_file import FileState, load_state, save_state, state_path
 
 HEADER = f"{'=' * 20} Step 1 {'=' * 20}\n"
@@ -161,6 +162,38 @@ def test_appended_rows_of_new_and_old_files_are_seen(trace):
     trace.write(b_pid1=ROW.format(2))
     assert reader.poll()
     assert reader.snapshot().flow.totals["trajs"] == 3
+
+
+def test_a_shallow_snapshot_keeps_the_figures_above_it(trace):
+    rows = "j,sample,u/{n},RUNNING,178721503000{n},stage=ROLLOUT_START|global_step=1|detail=x\n"
+    sampled = "j,sample,u/{n},RUNNING,178721503100{n},stage=BUFFER_SAMPLE|global_step=1|"
+    sampled += "detail=sampled_from_replay_buffer\n"
+    trace.write(a_pid1=rows.format(n=0) + sampled.format(n=0))
+    reader = trace.read()
+    first = reader.snapshot(depth=Depth.LINES)
+    assert first.flow.totals["trajs"] == 1  # there was nothing to keep
+    trace.append("sample", "a_pid1", rows.format(n=1) + sampled.format(n=1))
+    assert reader.poll()
+    lines, steps, flow = (reader.snapshot(depth=depth) for depth in Depth)
+    assert [one.num_rows for one in (lines, steps, flow)] == [4, 4, 4]
+    assert [one.flow.totals["trajs"] for one in (lines, steps, flow)] == [1, 1, 2]
+    assert [one.steps[0].trajs for one in (lines, steps, flow)] == [1, 2, 2]
+
+
+def test_progress_lines_can_be_followed_alone(trace):
+    trace.write("progress", log="Total training steps: 4\n")
+    trace.write(a_pid1="j,sample,u/0,RUNNING,1787215030000,stage=ROLLOUT_START|detail=x\n")
+    reader = trace.read()
+    trace.append("progress", "log", f"{'=' * 20} Step 2 {'=' * 20}\n")
+    trace.append("sample", "a_pid1", "j,sample,u/1,RUNNING,1787215030000,stage=S|detail=x\n")
+    reader.poll_progress()
+    snapshot = reader.snapshot()
+    assert (snapshot.progress.current_step, snapshot.num_rows) == (2, 1)
+    (trace.root / "progress" / "log.log").write_text("Total training steps: 7\n")
+    reader.poll_progress()  # a file that was replaced is left to the next whole round
+    assert reader.poll()
+    assert reader.snapshot().progress.total_steps == 7
+    assert reader.snapshot().progress.current_step is None
 
 
 def test_a_run_summary_beside_the_root_says_that_the_run_has_ended(trace):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from unilab_core.telemetry.rl_trace.damage import Damage, total
 from unilab_core.telemetry.rl_trace.flow_blocks import FlowBlocks
-from unilab_core.telemetry.rl_trace.flow_figures import flow_figures
+from unilab_core.telemetry.rl_trace.flow_figures import flow_figures, transition_figures
 from unilab_core.telemetry.rl_trace.flow_shards import ShardParser
 from unilab_core.telemetry.rl_trace.flow_store import FlowStore
 from unilab_core.telemetry.rl_trace.flow_table import flow_table
@@ -59,10 +59,9 @@ def folded(files, order, cuts, few_lines=0):
     """State after reading the files in pieces that end at the line breaks nearest to `cuts`."""
     store = FlowStore(load_aliases())
     damages = [Damage() for _ in files]
-    parsers = [
-        ShardParser(store.ids, store.batch, damages[i], i + 1, few_lines=few_lines)
-        for i in range(len(files))
-    ]
+    parsers = [ShardParser(store.ids, store.batch, damages[i], i + 1) for i in range(len(files))]
+    for parser in parsers:
+        parser.few_lines = few_lines
     blocks = FlowBlocks(store, block_rows=2, settle_updates=1)
     waiting = {i: 0 for i in order}
     turn = 0
@@ -90,7 +89,10 @@ def folded(files, order, cuts, few_lines=0):
         # Kept contributions of blocks must say what computing everything anew says.
         blocks.update(job)
         assert repr(blocks.figures(FlowSettings(now_ms=T0 + 40_000))) == repr(one)
-        assert blocks.steps() == consumed_by_step(flow_table(store, job))
+        table = flow_table(store, job)
+        assert blocks.steps() == consumed_by_step(table)
+        of_step = transition_figures(table.of_step(1))
+        assert repr(transition_figures(blocks.table_of_step(1))) == repr(of_step)
     spans = {name.decode(): store.job_span.get(job) for name, job in store.ids.jobs.items()}
     damage = total([*damages, store.damage]).as_dict()
     return json.dumps([figures, spans, damage], sort_keys=True)

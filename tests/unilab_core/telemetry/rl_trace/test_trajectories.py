@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from unilab_core.telemetry.rl_trace.trajectory_text import parse_line, parse_pieces
-from unilab_core.telemetry.rl_trace.trajectory_view import trajectory_view
+from unilab_core.telemetry.rl_trace.trajectory_view import trajectory_summary, trajectory_view
 
 SEED = {
     "request_id": "0",
@@ -141,6 +141,59 @@ def test_flow_and_trajectories_are_joined_from_both_sides(trace):
     figures = trace.figures()
     assert figures["trajectories"] == {"count": 2, "with_flow": 1}
     assert figures["flow"]["totals"]["trajs"] == 2
+
+
+TURNS = [
+    [{"turn_index": 0, "prompt_token_count": 3, "completion_token_count": 5}, {"turn_index": 1}],
+    [{"turn_index": 1, "prompt_token_count": 3, "end_ts": 2.0}, {"turn_index": 1, "end_ts": 1.0}],
+    [{"prompt_token_count": 3}, {"turn_index": 0, "prompt_token_count": "4"}, "damaged"],
+    [{"turn_index": True, "completion_token_count": 2}, {"turn_index": 2.0}, {"turn_index": 2}],
+    [{"turn_index": "1", "prompt_token_count": 1}, {"turn_index": 1, "prompt_token_count": 8}],
+    "none",
+    None,
+]
+
+
+@pytest.mark.parametrize("turns", TURNS)
+def test_the_summary_of_a_line_says_what_its_view_says(turns):
+    inner = {"turns": turns, "total_time_ms": 5, "n_samples": "4", "completed_at_ts": 7.5}
+    inner |= {"global_step": 2, "agent_metrics": {"reward_score": 0.5}}
+    outer = {"prompt_uid": 17, "sample_index": "3"}
+    for one in (inner, None):
+        view, summary = trajectory_view(outer, one), trajectory_summary(outer, one)
+        for name in summary.__slots__:
+            wanted = len(view.turns) if name == "num_turns" else getattr(view, name)
+            assert getattr(summary, name) == wanted, name
+    assert trajectory_summary({"prompt_uid": "u"}, inner) is None
+
+
+def test_the_slowest_are_listed_in_order_however_they_arrive(trace, monkeypatch):
+    monkeypatch.setattr("unilab_core.telemetry.rl_trace.trajectory_index.LISTED", 3)
+
+    def lines(*totals):
+        return "".join(
+            json.dumps(
+                {
+                    "prompt_uid": f"u{total}",
+                    "sample_index": 0,
+                    "raw_message": {"total_time_ms": total},
+                }
+            )
+            + "\n"
+            for total in totals
+        )
+
+    trace.write("trajectory", t=lines(5, None, 1))
+    reader = trace.read()
+
+    def listed():
+        return [(row.id, row.total_ms) for row in reader.snapshot().slow_trajectories]
+
+    assert listed() == [("u5/0", 5.0), ("u1/0", 1.0), ("uNone/0", None)]
+    for totals, wanted in (((9, 2), [9, 5, 2]), ((3, 4, 6, 7, 8, 0), [9, 8, 7]), ((1,), [9, 8, 7])):
+        trace.append("trajectory", "t", lines(*totals))
+        assert reader.poll()
+        assert listed() == [(f"u{total}/0", float(total)) for total in wanted]
 
 
 def test_the_same_line_in_two_files_counts_once(trace):
