@@ -6,6 +6,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("unilab_ipc", "unilab_core", "unilab_collector", "unilab_learner", "unilab_monitor")
 LABELS = {
+    "unilab_collector/nan_dumps.py": "time_utc of a dump",
     "unilab_core/launch/console.py": "the stamp of a log line",
     "unilab_core/launch/ending.py": "started and ended, for people",
     "unilab_core/run/child.py": "time_utc of error.json",
