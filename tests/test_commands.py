@@ -132,9 +132,12 @@ PARSERS = {
 
 def check_make(arguments):
     """make resolves the target; the commands of ours that it would run are checked in turn."""
+    # `make test ARGS=...` hands its own variables down to every make below it.
+    outside = ("MAKEFLAGS", "MFLAGS", "MAKEOVERRIDES", "MAKELEVEL", "ARGS")
+    environ = {name: value for name, value in os.environ.items() if name not in outside}
     done = subprocess.run(
         ["make", "--dry-run", "--no-print-directory", *arguments], cwd=ROOT, capture_output=True,
-        text=True, timeout=60,
+        text=True, timeout=60, env=environ,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     for line in done.stdout.splitlines():
