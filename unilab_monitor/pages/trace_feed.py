@@ -1,6 +1,6 @@
 """The thread that owns the reader of a trace directory.
 
-Once a second it reads what is new and makes a snapshot of it; half a second later it looks at the
+Every 1.25 s it reads what is new and makes a snapshot of it; in between it looks at the
 progress lines alone, whose arrival is their time. Questions are answered at once. Where nothing
 changed no snapshot is made, but every five seconds while the run goes on (idle times grow); of a
 run that has ended nothing is sent again. Figures that the page in sight does not show are made anew
@@ -23,7 +23,7 @@ from unilab_monitor.pages.trace_messages import FeedFailed, SnapshotReady, StepR
 
 THREAD_NAME = "trace-feed"
 PROGRESS_S = 0.5
-ROUND_S, MAX_ROUND_S = 1.0, 1.4
+ROUND_S, MAX_ROUND_S = 1.25, 1.4
 """Everything is read this often; less often only where listing the files takes long."""
 READ_S = 0.3
 SAVE_S = 5.0
