@@ -22,7 +22,7 @@ from unilab_core.telemetry.rl_trace.flow_table import FlowTable, flow_table, joi
 from unilab_core.telemetry.rl_trace.flow_waste import FlowSettings
 from unilab_core.telemetry.rl_trace.step_figures import StepFigures, consumed_by_step
 
-BLOCK_ROWS = 1 << 11
+BLOCK_ROWS = 1 << 12
 NO_STEP = -1
 SETTLE_UPDATES = 10
 """A full block that stayed the same for so many figures has come to rest."""
