@@ -137,7 +137,7 @@ def _tour(run: LiveRun) -> Iterator[tuple[str, list[str]]]:
     yield "progress", ["1"]
     yield "flow", ["2"]
     yield "trace", ["3", "g", run.newest, "\r"]
-    yield "trajectory", ["3", "g", "\b" * 40 + run.finished, "\r", "t"]
+    yield "trajectory", ["3", "g", "\x7f" * 40, run.finished, "\r", "t"]
     yield "health", ["5"]
 
 

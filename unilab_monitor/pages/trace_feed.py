@@ -1,11 +1,11 @@
 """The thread that owns the reader of a trace directory.
 
-Once a second it reads what is new and makes a snapshot of it; half a second later it looks at the
-progress lines alone, whose arrival is their time. Questions are answered at once. Where nothing
-changed no snapshot is made, but every five seconds while the run goes on (idle times grow); of a
-run that has ended nothing is sent again. Figures that the page in sight does not show are made anew
-only every five seconds. While it catches up with what is on disk, snapshots take
-about a ninth of its time.
+Every 1.25 s it reads what is new and makes a snapshot of it; in between it looks at the progress
+lines alone, whose arrival is their time. Questions are answered at once. Where nothing changed no
+snapshot is made, but every five seconds while the run goes on (idle times grow); of a run that has
+ended nothing is sent again. Figures that the page in sight does not show are made anew when it is
+chosen, else every 15 s. While it catches up with what is on disk, snapshots take about a ninth of
+its time.
 """
 
 from __future__ import annotations
@@ -23,12 +23,14 @@ from unilab_monitor.pages.trace_messages import FeedFailed, SnapshotReady, StepR
 
 THREAD_NAME = "trace-feed"
 PROGRESS_S = 0.5
-ROUND_S, MAX_ROUND_S = 1.0, 1.4
+ROUND_S, MAX_ROUND_S = 1.25, 1.4
 """Everything is read this often; less often only where listing the files takes long."""
 READ_S = 0.3
 SAVE_S = 5.0
 IDLE_S = 5.0
 """Figures are made anew this often although nothing was written: idle times grow."""
+WHOLE_S = 15.0
+"""Figures that are not in sight are made anew this often."""
 CATCH_UP_SHARE, LIVE_SHARE = 8.0, 1.0
 """A snapshot that took t seconds is followed by at least this many t without one."""
 
@@ -130,14 +132,16 @@ class TraceFeed:
             now = time.monotonic()
             state = self._state()
             in_sight = self._depth
-            idle = (running or wanted < Depth.FLOW) and now >= next_snapshot + IDLE_S
+            idle = (running and now >= next_snapshot + IDLE_S) or (
+                wanted < Depth.FLOW and now >= next_whole
+            )
             deeper = complete and in_sight > depth
             if deeper or (now >= next_snapshot and (state != shown or idle)):
                 wanted = in_sight if complete and now < next_whole else Depth.FLOW
                 snapshot = self._reader.snapshot(depth=wanted)
                 depth = in_sight
                 if wanted == Depth.FLOW:
-                    next_whole = now + IDLE_S
+                    next_whole = now + WHOLE_S
                 share = LIVE_SHARE if complete else CATCH_UP_SHARE
                 took = time.monotonic() - now
                 shown, next_snapshot = state, now + took * (1.0 + share)

@@ -360,7 +360,7 @@ def test_the_module_answers_from_a_shell_and_loads_no_torch(demo):
 
 
 def test_an_error_of_the_reader_is_said_on_the_page(demo, monkeypatch):
-    def broken(self, now_ms=None):
+    def broken(self, **options):
         raise RuntimeError("[b]boom[/b]")
 
     monkeypatch.setattr("unilab_core.telemetry.rl_trace.reader.TraceReader.snapshot", broken)

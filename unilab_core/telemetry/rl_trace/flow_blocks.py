@@ -22,10 +22,12 @@ from unilab_core.telemetry.rl_trace.flow_table import FlowTable, flow_table, joi
 from unilab_core.telemetry.rl_trace.flow_waste import FlowSettings
 from unilab_core.telemetry.rl_trace.step_figures import StepFigures, consumed_by_step
 
-BLOCK_ROWS = 1 << 11
+BLOCK_ROWS = 1 << 12
 NO_STEP = -1
 SETTLE_UPDATES = 10
-"""A full block that was left alone by so many updates has come to rest."""
+"""A full block that stayed the same for so many figures has come to rest."""
+MAX_KEPT_TABLES = 8
+"""Tables of an update are kept for the figures after it unless there are more."""
 MANY_STIRRED = 3
 """So many blocks at rest are not taken out one by one: all begin anew."""
 
@@ -34,7 +36,8 @@ MANY_STIRRED = 3
 class _Block:
     size: int
     """Trajectories of all jobs in it."""
-    part: FlowPart
+    part: FlowPart | None
+    """None until figures need it."""
     consumed_by: NDArray[np.int64]
     """Step that consumed each trajectory; NO_STEP: none, or not of the job."""
     steps: NDArray[np.int64]
@@ -44,7 +47,7 @@ class _Block:
     uids: tuple[int, int]
     """Smallest and largest prompt."""
     quiet: int = 0
-    """Updates since it was computed."""
+    """Figures made since it was computed."""
     settled: bool = False
     """Its lengths are among the sorted ones."""
 
@@ -64,6 +67,7 @@ class FlowBlocks:
         self._job = -1
         self._blocks: list[_Block] = []
         self._steps: dict[int, StepFigures] = {}
+        self._tables: dict[int, FlowTable] = {}
         self._settled = SettledLengths([name for name, _, _ in TRANSITIONS])
         self.num_computed = 0
         """Blocks computed by the last `update`."""
@@ -76,6 +80,7 @@ class FlowBlocks:
             self._job = job
             self._blocks.clear()
             self._steps.clear()
+            self._tables = {}
             self._settled.clear()
         stale = self._stale(touched, prompts)
         self._stir(stale)
@@ -90,7 +95,7 @@ class FlowBlocks:
             consumed = _consumed(table, first, last)
             block = _Block(
                 last - first,
-                part_of(table),
+                None,
                 consumed,
                 np.unique(consumed[consumed != NO_STEP]),
                 table.own_steps(),
@@ -107,12 +112,18 @@ class FlowBlocks:
                 affected.update(block.steps.tolist())
         affected.discard(NO_STEP)
         self._update_steps(affected, fresh)
-        self._settle()
+        self._tables = fresh if len(fresh) <= MAX_KEPT_TABLES else {}
 
     def figures(self, settings: FlowSettings) -> FlowFigures:
         """Figures of the job."""
-        parts = [block.part for block in self._blocks]
-        moving = [block.part.lengths for block in self._blocks if not block.settled]
+        parts = [self._part(number) for number in range(len(self._blocks))]
+        self._tables = {}
+        self._settle()
+        moving = [
+            part.lengths
+            for part, block in zip(parts, self._blocks, strict=True)
+            if not block.settled
+        ]
         lengths = {
             name: self._settled.lengths(name, [one[name] for one in moving])
             for name, _, _ in TRANSITIONS
@@ -146,6 +157,15 @@ class FlowBlocks:
                 stale.add(number)
         return sorted(stale)
 
+    def _part(self, number: int) -> FlowPart:
+        block = self._blocks[number]
+        if block.part is None:
+            table, first = self._tables.get(number), number * self._block_rows
+            if table is None:
+                table = flow_table(self._store, self._job, first, first + block.size)
+            block.part = part_of(table)
+        return block.part
+
     def _stir(self, stale: list[int]) -> None:
         """Take blocks that are computed again out of the sorted lengths."""
         known = [self._blocks[number] for number in stale if number < len(self._blocks)]
@@ -156,7 +176,8 @@ class FlowBlocks:
                 block.settled, block.quiet = False, 0
             return
         for block in stirred:
-            self._settled.remove(block.part.lengths)
+            if block.part is not None:  # it is: only then can it have come to rest
+                self._settled.remove(block.part.lengths)
 
     def _settle(self) -> None:
         """Put blocks that have come to rest among the sorted lengths."""
@@ -166,8 +187,9 @@ class FlowBlocks:
             full = block.size == self._block_rows
             if full and block.quiet > self._settle_updates and not block.settled:
                 resting.append(block)
-        if resting:
-            self._settled.add([block.part.lengths for block in resting])
+        lengths = [block.part.lengths for block in resting if block.part is not None]
+        if lengths:
+            self._settled.add(lengths)
         for block in resting:
             block.settled = True
 

@@ -89,11 +89,13 @@ class ContentTable:
     """Numbers of `CLASS_COLUMNS` of each class, one class after the other."""
     class_ids: dict[tuple[bytes, str, str], int]
     """(head, event name, edge) to the row of `classes`."""
+    valued: dict[bytes, int]
+    """Content of a known event up to its value to the row of `classes`: scores are many."""
 
     @classmethod
     def empty(cls) -> ContentTable:
         """A table without rows."""
-        return cls(array("i"), array("d"), array("b"), {}, [], array("q"), {})
+        return cls(array("i"), array("d"), array("b"), {}, [], array("q"), {}, {})
 
 
 class FlowIds:
@@ -190,11 +192,18 @@ class FlowIds:
         number = table.ids.get(content_hash)
         if number is not None:
             return number
-        head, detail = split_content(content)
-        event, rest, edge = self._aliases.event_of(detail)
-        class_id = table.class_ids.get((head, event, edge))
+        before, equals, text = content.rpartition(b"=")
+        class_id = table.valued.get(before) if equals else None
         if class_id is None:
-            class_id = self._new_class(head, event, edge)
+            head, detail = split_content(content)
+            event, rest, edge = self._aliases.event_of(detail)
+            class_id = table.class_ids.get((head, event, edge))
+            if class_id is None:
+                class_id = self._new_class(head, event, edge)
+            if event and rest.count("=") == 1 and self._aliases.are_plain:
+                table.valued[before] = class_id
+        else:
+            rest = f"={text.decode('utf-8', 'replace')}"
         one = table.classes[class_id]
         value, bad = nan, False
         if one.milestone in (Milestone.REWARD, Milestone.SYNC):

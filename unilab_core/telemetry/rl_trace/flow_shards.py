@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from unilab_core.telemetry.rl_trace.csv_rows import (
     HEADER,
-    Row,
     glued_at,
     parse_row,
     split_sample_id,
@@ -42,12 +41,22 @@ _CAT = CAT_SAMPLE.encode()
 _CAT_COLUMN = b"," + _CAT + b","
 _CAT_BYTES = np.frombuffer(_CAT_COLUMN, dtype=np.uint8)
 _BOM = b"\xef\xbb\xbf"
+_USUAL = re.compile(
+    rb"(([^,\s][^,]*),sample,([^,]+/(?:\d{1,18}|sample))),"
+    rb"(RUNNING|COMPLETE|FAILED|DISCARDED|CANCELLED),(0[1-9]\d{11}|[1-9]\d{12}),"
+    rb"([^\"\r\0][^\r\0]*)"
+)
+"""A line that needs no second look if its job is known and it holds no second row."""
 _MS_DIGITS = 13
 _POWERS = 10 ** np.arange(_MS_DIGITS - 1, -1, -1, dtype=np.int64)
 _STATUS_CHARS = 16
 _COMMA, _NEWLINE, _QUOTE = 44, 10, 34
 
 Ints = NDArray[np.int64]
+
+
+_SingleRow = tuple[bytes, int, bytes, int, int, bytes, int, int]
+"""(subject key, job number, sample id, status bits, Unix ms, content, location, clock offset)"""
 
 
 @dataclass(slots=True)
@@ -60,8 +69,8 @@ class Batch:
     status: list[NDArray[np.int8]] = field(default_factory=list)
     identity: list[Ints] = field(default_factory=list)
     location: list[Ints] = field(default_factory=list)
-    rows: list[tuple[Row, int, int]] = field(default_factory=list)
-    """Rows that came one by one, with location and clock offset: resolved together."""
+    rows: list[_SingleRow] = field(default_factory=list)
+    """Rows that came one by one: resolved together."""
     num_rows: int = 0
 
     def add(
@@ -86,29 +95,24 @@ class Batch:
         """Turn the rows that came one by one into pieces of columns."""
         if not self.rows:
             return
-        rows, locations, offsets = zip(*self.rows, strict=True)
+        keys, jobs, sample_ids, status, times, texts, *places = zip(*self.rows, strict=True)
         self.num_rows -= len(self.rows)
         self.rows.clear()
-        subjects = hash_texts([subject_key(row.job, row.sample_id) for row in rows])
-        hashes = hash_texts([row.content for row in rows])
-        codes = [
-            ids.code(one, ids.job(row.job), row.sample_id)
-            for row, one in zip(rows, subjects.tolist(), strict=True)
-        ]
-        contents = [
-            ids.content(one, row.content) for row, one in zip(rows, hashes.tolist(), strict=True)
-        ]
-        unix_ms = np.array([min(row.unix_ms, 2**61) for row in rows], dtype=np.int64)
-        status = np.array([STATUS_BITS.get(row.status, 0) for row in rows], dtype=np.int8)
+        hashes = hash_texts([*keys, *texts])
+        subjects, hashes = hashes[: len(keys)], hashes[len(keys) :]
+        codes = list(map(ids.code, subjects.tolist(), jobs, sample_ids))
+        contents = list(map(ids.content, hashes.tolist(), texts))
+        bits, unix_ms = np.array(status, dtype=np.int8), np.array(times, dtype=np.int64)
+        locations, offsets = (np.array(one, dtype=np.int64) for one in places)
         code = np.array(codes, dtype=np.int64)
         kept = code != BAD_CODE
         self.add(
             code[kept],
-            (unix_ms + np.array(offsets, dtype=np.int64))[kept],
+            (unix_ms + offsets)[kept],
             np.array(contents, dtype=np.int64)[kept],
-            status[kept],
-            _identities(subjects, hashes, unix_ms, status)[kept],
-            np.array(locations, dtype=np.int64)[kept],
+            bits[kept],
+            _identities(subjects, hashes, unix_ms, bits)[kept],
+            locations[kept],
         )
 
 
@@ -166,15 +170,32 @@ class ShardParser:
         if not data:
             return
         if data.count(b"\n") <= self.few_lines:
-            at = offset
-            for line in data.split(b"\n")[:-1]:
-                self._line(line, at)
-                at += len(line) + 1
+            self._few(data, offset)
             return
         piece = _piece(data)
         first = 0
         while first < len(piece.starts):
             first = self._run(piece, first, offset)
+
+    def _few(self, data: bytes, offset: int) -> None:
+        """Lines one by one; most have the usual form."""
+        jobs, rows, base = self._jobs, self._batch.rows, self._base
+        before, at = len(rows), offset
+        for line in data.split(b"\n")[:-1]:
+            match = _USUAL.fullmatch(line)
+            job = None if match is None else jobs.get(match[2])
+            if match is None or job is None or _CAT_COLUMN in match[6]:
+                self._batch.num_rows += len(rows) - before
+                self._line(line, at)
+                before = len(rows)
+            else:
+                key, _, sample_id, status, digits, content = match.groups()
+                bits, ms = STATUS_BITS[status], int(digits)
+                row = (key, job, sample_id, bits, ms, content, base + at, self._offset_ms)
+                rows.append(row)
+                self._row_seen()
+            at += len(line) + 1
+        self._batch.num_rows += len(rows) - before
 
     def _run(self, piece: _Piece, first: int, offset: int) -> int:
         """Lines from `first` on; stops, with the next line, when a line names a new job."""
@@ -301,7 +322,18 @@ class ShardParser:
         else:
             self._jobs.setdefault(row.job, self._ids.job(row.job))
             self._damage.unit_fixed += row.unit_fixed
-            self._batch.rows.append((row, location, self._offset_ms))
+            self._batch.rows.append(
+                (
+                    subject_key(row.job, row.sample_id),
+                    self._jobs[row.job],
+                    row.sample_id,
+                    STATUS_BITS.get(row.status, 0),
+                    min(row.unix_ms, 2**61),
+                    row.content,
+                    location,
+                    self._offset_ms,
+                )
+            )
             self._batch.num_rows += 1
         self._row_seen()
         return True

@@ -95,6 +95,8 @@ class StageAliases:
         self._aliases = aliases
         self._stages = frozenset(alias.stage for alias in aliases if alias.stage)
         events = {alias.detail for alias in aliases if alias.detail}
+        self.are_plain = not any("=" in event for event in events)
+        """No event name reaches into a value, so what follows the last `=` does not change it."""
         self._event_edges = {event: edge_of(event) for event in events}
         longest_first = sorted(events, key=lambda event: (-len(event), event))
         self._event = re.compile(

@@ -27,7 +27,18 @@ STAGES = [
     ("ROLLOUT_GENERATE", "generation_finished"),
     ("ROLLOUT_FINISH", "rollout_finished"),
     ("ROLLOUT_REWARD", "reward_score_computed_score=0.5"),
-    ("ROLLOUT_REWARD", "reward_score_computed_score=nan"),
+    *(
+        ("ROLLOUT_REWARD", f"reward_score_computed{rest}")
+        for rest in (
+            "",
+            "_score",
+            "_score=",
+            "_score=nan",
+            "_score= 7 ",
+            "_score=a=2",
+            "_x|score=3",
+        )
+    ),
     ("BUFFER_SAMPLE", "sampled_from_replay_buffer"),
     ("TRAIN_UPDATE", "actor_parameters_updated"),
     ("ENV_RESET", "x, y|z=1"),
