@@ -38,8 +38,10 @@ def test_the_published_preset_is_the_off_policy_column():
     assert flash.rewards["tracking_ang_vel"].weight == 0.2
     assert flash.actions["joint_position"].params == {"scale": 0.4, "clip": [-1.0, 1.0]}
     assert not flash.curriculum
-    base = compose("flashsac", GO2, environ=CPU).env
-    for section in ("observations", "commands", "terminations", "physics", "ctrl_dt", "sim_dt"):
+    base, sac_base = (compose(algo, GO2, environ=CPU).env for algo in ("flashsac", "sac"))
+    assert flash.observations == sac.observations
+    assert base.observations == sac_base.observations  # how they differ: test_sac_go2_settings
+    for section in ("commands", "terminations", "physics", "ctrl_dt", "sim_dt"):
         assert getattr(base, section) == getattr(flash, section), section
 
 
