@@ -153,7 +153,7 @@ class ScriptedCollector(threading.Thread):
             self.committed += 1
             self.ring.write(
                 {
-                    "kind": "collector", "rank": 0, "t_ns": 1, "tick": tick,
+                    "kind": "collector", "rank": 0, "t_ns": 1, "tick": tick, "dropped": {},
                     "env_steps": self.committed * E, "timing": {}, "cycle_ms": None,
                     "wall_ms": None, "inference": {},
                     "episodes": {"completed": tick, "timeouts": 0, "mean_return": float(tick),

@@ -107,7 +107,7 @@ class CollectorReport:
             rewards=_table(record, "rewards"),
             terminations=_table(record, "terminations"),
             terminations_total=_table(record, "terminations_total"),
-            dropped=_table(record, "dropped") if "dropped" in record else {},
+            dropped=_table(record, "dropped"),
         )
 
 

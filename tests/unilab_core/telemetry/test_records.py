@@ -31,6 +31,7 @@ COLLECTOR = CollectorReport(
     rewards={"reward/upright": 0.5},
     terminations={"Episode_Termination/fell": 1.0},
     terminations_total={"Episode_Termination/fell": 3.0},
+    dropped={"reward": 2},
 )
 RUN = RunInfo(
     job="go2-1",
@@ -87,6 +88,7 @@ def test_the_collector_record_has_the_agreed_form():
         "rewards": {"reward/upright": 0.5},
         "terminations": {"Episode_Termination/fell": 1.0},
         "terminations_total": {"Episode_Termination/fell": 3.0},
+        "dropped": {"reward": 2},
     }
 
 

@@ -181,6 +181,7 @@ def _payload(numbers: NDArray[np.uint32]) -> tuple[NDArray[np.uint32] | NDArray[
         ~numbers,
         odd,
         1 - odd,
+        odd ^ (numbers >> 1 & 1).astype(np.uint8),
         numbers + np.uint32(1),
         numbers ^ np.uint32(0x0F0F0F0F),
     )
