@@ -19,6 +19,7 @@ def test_a_slot_is_one_vector_tick() -> None:
         (3,),
         (3,),
         (3,),
+        (3,),
         (3, 4),
         (3, 5),
     ]
