@@ -205,13 +205,16 @@ def test_a_resumed_run_continues_its_counters_and_weights(tiny_run):
 def test_a_checkpoint_of_another_task_is_refused(tiny_run):
     first = tiny_run(folder="first")
     first.run()
-    first.parts.saver._identity = lambda: {"task": "other"}
-    first.parts.saver._saved_iteration = -1
-    first.parts.saver._store.save(
-        {"identity": {"algo": "sac", "task": "other"}}, iteration=99, mean_return=None
+    saver = first.parts.saver
+    for path in saver._paths.checkpoints.iterdir():
+        path.unlink()  # a good one of our own would be taken instead
+    saver._store.save(
+        {"identity": {"algo": "sac", "task": "other"}, "counters": {}},
+        iteration=99,
+        mean_return=None,
     )
     with pytest.raises(CheckpointError, match="task: got 'other'"):
-        tiny_run(folder="second", resume_from=first.parts.saver._paths.run_dir)
+        tiny_run(folder="second", resume_from=saver._paths.run_dir)
 
 
 def test_a_checkpoint_of_other_network_sizes_is_refused(tiny_run):
