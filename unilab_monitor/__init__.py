@@ -15,6 +15,7 @@
 | `timing.py` | the rows of the two time lines |
 | `app.py`, `messages.py` | the Textual application |
 | `panels/` | one widget per file, each a pure function from a view to lines |
+| `strip_pieces.py` | styled pieces of a strip, and lines to draw again |
 | `line.py`, `glyphs.py`, `palette.py` | styled lines, characters (UTF-8, ASCII), colours |
 | `plain.py` | one line per interval, or the whole view as text |
 | `snapshot.py` | `--once --json` |

@@ -13,7 +13,6 @@ foreign_text     foreign text made harmless
 row_table        a table that keeps its cursor and repaints only rows that changed
 live_text        a text that repaints only lines that changed
 still_text       a text that is seldom another one
-strip_pieces     styled pieces of a strip, and lines to draw again
 trace_bench      how fast figures appear; live_bench: what the pages cost while a run goes on
 strokes          bars, chains and axes as styled text
 """

@@ -14,7 +14,7 @@ from textual.geometry import Region, Size
 from textual.strip import Strip
 from textual.widget import Widget
 
-from unilab_monitor.pages.strip_pieces import joined, styled
+from unilab_monitor.strip_pieces import joined, styled
 
 
 class LiveText(Widget):

@@ -23,8 +23,8 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from unilab_monitor.pages.strip_pieces import joined, styled
 from unilab_monitor.pages.strokes import style_of
+from unilab_monitor.strip_pieces import joined, styled
 
 Cells = tuple[Text, ...]
 Item = TypeVar("Item")

@@ -17,6 +17,7 @@ from unilab_monitor.line import EMPTY, Line, clip, pad
 from unilab_monitor.messages import LinesChanged
 from unilab_monitor.palette import Palette
 from unilab_monitor.panels.frame import MARGIN, Frame, inside, lower_edge, upper_edge
+from unilab_monitor.strip_pieces import joined
 from unilab_monitor.view import View
 
 
@@ -108,7 +109,7 @@ class LinePanel(Widget):
         if everything:
             self.refresh()
         elif rows:
-            self.refresh(*_regions(rows, width))
+            self.refresh(*joined(rows, width))
 
     def _row(self, line: Line, frame_style: str | None, width: int) -> Line:
         if frame_style is not None:
@@ -120,14 +121,3 @@ class LinePanel(Widget):
         if not row:
             row = ((" " * width, "value"),)
         return Strip([Segment(text, styles[style]) for text, style in row], width)
-
-
-def _regions(rows: list[int], width: int) -> list[Region]:
-    """Runs of neighbouring rows as one region each: every region costs the compositor a pass."""
-    regions: list[Region] = []
-    for y in sorted(rows):
-        if regions and regions[-1].bottom == y:
-            regions[-1] = regions[-1].grow((0, 0, 1, 0))
-        else:
-            regions.append(Region(0, y, width, 1))
-    return regions
