@@ -86,12 +86,12 @@ class TrajectoryView:
 
 def trajectory_view(outer: dict[str, Any], inner: dict[str, Any] | None) -> TrajectoryView | None:
     """The view of a parsed line; None without its ids."""
-    uid, index = outer.get("prompt_uid"), _integer(outer.get("sample_index"))
-    if not isinstance(uid, str | int) or index is None:
+    ids = _ids(outer)
+    if ids is None:
         return None
+    uid, index = ids
     message = inner or {}
-    metrics = message.get("agent_metrics")
-    metrics = metrics if isinstance(metrics, dict) else {}
+    metrics = _metrics(message)
     turns, flags = _turns(message.get("turns"))
     total_ms = _number(message.get("total_time_ms"))
     turns_ms = _sum(turn.total_ms for turn in turns)
@@ -101,7 +101,7 @@ def trajectory_view(outer: dict[str, Any], inner: dict[str, Any] | None) -> Traj
     if total_ms is not None and turns_ms is not None:
         rest_ms = round(max(total_ms - turns_ms, 0.0), 6)
     return TrajectoryView(
-        uid=str(uid),
+        uid=uid,
         index=index,
         inner_ok=inner is not None,
         request_id=_text(message.get("request_id")),
@@ -143,12 +143,12 @@ def trajectory_summary(
     outer: dict[str, Any], inner: dict[str, Any] | None
 ) -> TrajectorySummary | None:
     """The summary of a parsed line; None without its ids."""
-    uid, index = outer.get("prompt_uid"), _integer(outer.get("sample_index"))
-    if not isinstance(uid, str | int) or index is None:
+    ids = _ids(outer)
+    if ids is None:
         return None
+    uid, index = ids
     message = inner or {}
-    metrics = message.get("agent_metrics")
-    metrics = metrics if isinstance(metrics, dict) else {}
+    metrics = _metrics(message)
     entries = message.get("turns")
     entries = entries[:MAX_TURNS] if isinstance(entries, list) else []
     numbers = {entry.get("turn_index") for entry in entries if _is_plain_turn(entry)}
@@ -166,7 +166,7 @@ def trajectory_summary(
         ]
         num_turns = len(turns)
     return TrajectorySummary(
-        uid=str(uid),
+        uid=uid,
         index=index,
         n_samples=_integer(message.get("n_samples")),
         global_step=_integer(message.get("global_step")),
@@ -177,6 +177,19 @@ def trajectory_summary(
         completion_tokens=tokens[1],
         num_turns=num_turns,
     )
+
+
+def _ids(outer: dict[str, Any]) -> tuple[str, int] | None:
+    """Prompt and sample number of a line; None where one of them is missing."""
+    uid, index = outer.get("prompt_uid"), _integer(outer.get("sample_index"))
+    if not isinstance(uid, str | int) or index is None:
+        return None
+    return str(uid), index
+
+
+def _metrics(message: dict[str, Any]) -> dict[str, Any]:
+    metrics = message.get("agent_metrics")
+    return metrics if isinstance(metrics, dict) else {}
 
 
 def _is_plain_turn(entry: object) -> bool:
