@@ -7,6 +7,7 @@ import os
 import platform
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
+from pathlib import Path
 
 PACKAGES = ("unilab-rl", "numpy", "mujoco", "torch", "posix-ipc", "textual")
 
@@ -47,6 +48,11 @@ class BenchReport:
     def json_line(self) -> str:
         """The machine-readable result: one object on one line."""
         return json.dumps(asdict(self), allow_nan=False)
+
+    def write(self, path: Path, **details: object) -> None:
+        """The same with what is too long for a line: every point behind the rows, say."""
+        record = {**asdict(self), **details}
+        path.write_text(json.dumps(record, indent=1, allow_nan=False) + "\n")
 
     def table(self) -> str:
         """The same rows for a reader."""

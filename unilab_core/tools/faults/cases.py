@@ -143,7 +143,7 @@ def _child_cases(
             says=(name, "no progress for", "in phase"),
             settings=(*case.settings, *SHORT_LIMITS),
         )
-        if action == "stop" and phase in ("P2", "P4a", "P4b", "P4d", "P4e") and role in CHILDREN:
+        if action == "stop" and phase in ("P2", "P4a", "P4b", "P4d", "P4e"):
             yield replace(case, row="F08", exit_code=0, says=(), continue_after_s=PAUSE_S)
     elif action == "nan":
         says = ("NonFiniteError", "in phase")  # whoever meets it first: it crosses the rings

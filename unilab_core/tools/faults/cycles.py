@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import gc
 import io
-import json
 import os
 import sys
 import tempfile
@@ -24,11 +23,10 @@ import numpy as np
 from unilab_core.launch.console import Console
 from unilab_core.launch.run_command import RunOptions, run_training
 from unilab_core.tools.bench.report import BenchReport
-from unilab_core.tools.faults.audit import leftovers
+from unilab_core.tools.faults.audit import leftovers, shared_names
 from unilab_core.tools.faults.tiny_job import JOB, TASK, TinyJob
-from unilab_core.tools.soak.sampling import descendants
+from unilab_core.tools.soak.sampling import descendants, read_process
 from unilab_ipc.memory import SHM_DIR
-from unilab_ipc.names import parse_segment_name
 from unilab_ipc.registry import RUNTIME_DIR_VARIABLE
 
 WARM_UP_FRACTION = 0.2
@@ -85,8 +83,7 @@ def run(*, rounds: int, limit_s: float, algo: str, out: Path | None = None) -> B
         and not left,
     )
     if out is not None:
-        record = {**asdict(report), "samples": [asdict(sample) for sample in samples]}
-        out.write_text(json.dumps(record, indent=1, allow_nan=False) + "\n")
+        report.write(out, samples=[asdict(sample) for sample in samples])
     return report
 
 
@@ -126,28 +123,19 @@ def _cycle(job: TinyJob, cycle: int) -> Sample:
     if code != 0:
         print(lines.getvalue()[-2000:], file=sys.stderr)
     gc.collect()
+    own = read_process(os.getpid())
+    assert own is not None
     return Sample(
         cycle=cycle,
         exit_code=code,
         wall_s=round(wall_s, 3),
         fds=len(os.listdir("/proc/self/fd")),
-        threads=len(os.listdir("/proc/self/task")),
-        rss_kib=_rss_kib(),
+        threads=own.num_threads,
+        rss_kib=own.rss_kib,
         mappings=sum(SHM_DIR in line for line in Path("/proc/self/maps").read_text().splitlines()),
-        shm_names=_names(job),
+        shm_names=len(shared_names(job)),
         children=len(descendants(os.getpid())),
     )
-
-
-def _rss_kib() -> int:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") // 1024
-
-
-def _names(job: TinyJob) -> int:
-    ids = set(job.run_ids())
-    parsed = (parse_segment_name(name) for name in os.listdir(SHM_DIR))
-    return sum(name is not None and name.run_id in ids for name in parsed)
 
 
 def _show(sample: Sample, rounds: int) -> None:

@@ -10,7 +10,6 @@ machine all the same, which is the point.
 
 from __future__ import annotations
 
-import json
 import random
 import signal
 import subprocess
@@ -20,14 +19,16 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 
 from unilab_core.run.exit_codes import ExitCode
 from unilab_core.tools.bench.report import BenchReport
 from unilab_core.tools.faults.audit import end_processes, leftovers, processes_of, signal_process
+from unilab_core.tools.faults.side_by_side import run_side_by_side
 from unilab_core.tools.faults.tiny_job import ENDLESS, SHORT_LIMITS, TinyJob
+from unilab_core.tools.soak.sampling import command_of
 
 VICTIMS = ("launcher", "collector", "learner", "everybody")
 BLOWS = ("kill", "segv", "stop", "pause")
@@ -62,26 +63,12 @@ def run(
     *, rounds: int, seed: int, algos: Sequence[str], jobs: int, out: Path | None = None
 ) -> BenchReport:
     """Run the rounds, `jobs` at a time."""
-    done: list[Round] = []
-    with (
-        tempfile.TemporaryDirectory(prefix="unilab-nemesis-") as folder,
-        ThreadPoolExecutor(jobs) as pool,
-    ):
-        stop = threading.Event()
-        futures = [
-            pool.submit(
-                _round, plan_round(seed, index, algos), Path(folder, f"round-{index:04d}"), stop
-            )
+    with tempfile.TemporaryDirectory(prefix="unilab-nemesis-") as folder:
+        tasks = [
+            partial(_round, plan_round(seed, index, algos), Path(folder, f"round-{index:04d}"))
             for index in range(rounds)
         ]
-        try:
-            for future in as_completed(futures):
-                done.append(future.result())
-                _show(done[-1], len(done), rounds)
-        except BaseException:
-            stop.set()  # the jobs that run are ended before their folders go
-            pool.shutdown(cancel_futures=True)
-            raise
+        done = run_side_by_side(tasks, jobs, _show)
     report = BenchReport(
         bench="nemesis",
         settings={"rounds": rounds, "seed": seed, "algos": list(algos), "jobs": jobs},
@@ -89,8 +76,7 @@ def run(
         ok=bool(done) and not any(one.violations for one in done),
     )
     if out is not None:
-        record = {**asdict(report), "rounds": [asdict(one) for one in done]}
-        out.write_text(json.dumps(record, indent=1, allow_nan=False) + "\n")
+        report.write(out, rounds=[asdict(one) for one in done])
     return report
 
 
@@ -169,18 +155,11 @@ def _victims(plan: Round, job: TinyJob, launcher: subprocess.Popen[bytes]) -> li
     deadline_s = time.monotonic() + START_BOUND_S
     while time.monotonic() < deadline_s and launcher.poll() is None:
         for pid in processes_of(job):
-            if f"unilab_{plan.victim}".encode() in _command(pid):
+            if f"unilab_{plan.victim}" in command_of(pid):
                 return [pid]
         time.sleep(LOOK_S)
     plan.violations.append(f"no {plan.victim} within {START_BOUND_S:.0f} s")
     return []
-
-
-def _command(pid: int) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
 
 
 def _send(pids: Sequence[int], signum: int) -> None:

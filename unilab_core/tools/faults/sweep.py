@@ -7,20 +7,20 @@ that does not name what died, a newest checkpoint that does not load, a fault th
 
 from __future__ import annotations
 
-import json
 import statistics
 import sys
 import tempfile
 import threading
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from unilab_core.config.errors import ConfigError
 from unilab_core.run.json_files import read_json
 from unilab_core.tools.bench.report import BenchReport
 from unilab_core.tools.faults.cases import Case, quick, sweep
+from unilab_core.tools.faults.side_by_side import run_side_by_side
 from unilab_core.tools.faults.tiny_job import TinyJob
 from unilab_core.tools.faults.watch import Point, run_case
 
@@ -110,8 +110,7 @@ def _report(
         ok=bool(points) and not any(point.violations for point in points),
     )
     if out is not None:
-        record = {**asdict(report), "points": [point.record() for point in points]}
-        out.write_text(json.dumps(record, indent=1, allow_nan=False) + "\n")
+        report.write(out, points=[point.record() for point in points])
     if table is not None:
         table.write_text(markdown(report.rows))
     return report
@@ -154,32 +153,18 @@ def markdown(rows: Sequence[dict]) -> str:
 
 
 def _run_all(cases: Sequence[Case], jobs: int) -> list[Point]:
-    points: list[Point] = []
-    stop = threading.Event()
-    with (
-        tempfile.TemporaryDirectory(prefix="unilab-faults-") as folder,
-        ThreadPoolExecutor(jobs) as pool,
-    ):
+    with tempfile.TemporaryDirectory(prefix="unilab-faults-") as folder:
         root = Path(folder)
         bases = _base_runs(root, sorted({case.algo for case in cases if case.resumes}))
 
-        def one(index: int, case: Case) -> Point:
+        def one(index: int, case: Case, stop: threading.Event) -> Point:
             place = root / f"case-{index:04d}"
             place.mkdir()
             resume = bases[case.algo] if case.resumes else None
             return run_case(case, place, resume=resume, stop=stop)
 
-        futures = [pool.submit(one, index, case) for index, case in enumerate(cases)]
-        try:
-            for future in as_completed(futures):
-                point = future.result()
-                points.append(point)
-                _show(point, len(points), len(cases))
-        except BaseException:
-            stop.set()  # the jobs that run are ended before their folders go
-            pool.shutdown(cancel_futures=True)
-            raise
-    return points
+        tasks = [partial(one, index, case) for index, case in enumerate(cases)]
+        return run_side_by_side(tasks, jobs, _show)
 
 
 def _base_runs(root: Path, algos: Sequence[str]) -> dict[str, Path]:
