@@ -17,9 +17,11 @@ import pickle
 import struct
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import torch
+
+from unilab_core.run.whole_file import whole_file
 
 MAGIC = b"unilab-sha256\x00\x00\x01"
 _LENGTH_BYTES = 8
@@ -51,17 +53,11 @@ def write_torch_file(path: Path, content: Mapping[str, Any]) -> None:
     buffer = io.BytesIO()
     torch.save(dict(content), buffer)
     payload = buffer.getbuffer()
-    partial = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with partial.open("wb") as file:
-            file.write(payload)
-            file.write(MAGIC)
-            file.write(len(payload).to_bytes(_LENGTH_BYTES, "little"))
-            file.write(hashlib.sha256(payload).digest())
-            _sync(file)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with whole_file(path) as file:
+        file.write(payload)
+        file.write(MAGIC)
+        file.write(len(payload).to_bytes(_LENGTH_BYTES, "little"))
+        file.write(hashlib.sha256(payload).digest())
     fsync_directory(path.parent)
 
 
@@ -85,12 +81,6 @@ def read_torch_file(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise DamagedFileError(f"{path}: holds {type(content).__name__}, expected a mapping")
     return content
-
-
-def _sync(file: BinaryIO) -> None:
-    """Everything written so far is on the disk."""
-    file.flush()
-    os.fsync(file.fileno())
 
 
 def fsync_directory(path: Path) -> None:

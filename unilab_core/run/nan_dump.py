@@ -14,7 +14,6 @@ Written beside its final name, synced, renamed: a reader finds a whole file or n
 """
 
 import json
-import os
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,6 +22,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from unilab_core.run.whole_file import whole_file
 
 FORMAT = "unilab-nan-dump"
 VERSION = 1
@@ -64,15 +65,8 @@ def write_nan_dump(path: Path, dump: NanDump) -> None:
         **dump.fields,
         **{AFTER + name: values for name, values in dump.after.items()},
     }
-    partial = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with partial.open("wb") as file:
-            np.savez_compressed(file, allow_pickle=False, **arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with whole_file(path) as file:
+        np.savez_compressed(file, allow_pickle=False, **arrays)
 
 
 def read_nan_dump(path: Path) -> NanDump:
