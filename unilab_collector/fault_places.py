@@ -6,12 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from unilab_core.run.fault_point import Place, Sight
+from unilab_core.run.fault_point import Place, Sight, entering
 from unilab_core.run.faults import Fault
-from unilab_ipc.heartbeat import RoleBeat
 
 _CHILD = "unilab_core.run.child"
-_BEAT = "unilab_ipc.heartbeat:RoleBeat"
 _PRODUCER = "unilab_ipc.slot_ring:SlotProducer"
 _PORT = "unilab_ipc.inference_slot:CollectorPort"
 
@@ -24,9 +22,7 @@ def places(fault: Fault, algo: str, task: str) -> tuple[Place | Sight, ...]:
         algo: algorithm of the job.
         task: task of the job; decides the class of the environment.
     """
-    if fault.action == "nan":
-        return _nan_places(task).get((fault.phase, algo)) or _nan_places(task)[fault.phase, "any"]
-    table = _places(task)
+    table = _nan_places(task) if fault.action == "nan" else _places(task)
     return table.get((fault.phase, algo)) or table[fault.phase, "any"]
 
 
@@ -34,9 +30,9 @@ def _places(task: str) -> dict[tuple[str, str], tuple[Place | Sight, ...]]:
     """By phase and algorithm; `any` is every other algorithm that gets there."""
     committed = (Place(owner=_PRODUCER, method="_commit_steps", moment="slot written"),)
     return {
-        ("P0", "any"): (Place(owner=_BEAT, method="phase", when=_enters("startup/wait_job")),),
+        ("P0", "any"): (entering("startup/wait_job"),),
         ("P1", "any"): (Place(owner=_CHILD, method="_open_context"),),
-        ("P2", "any"): (Place(owner=_BEAT, method="phase", when=_enters("startup/attach")),),
+        ("P2", "any"): (entering("startup/attach"),),
         ("P3", "any"): (Place(owner=_env(task), method="reset"),),
         ("P4a", "any"): (Place(owner=_env(task), method="step"),),
         ("P4b", "any"): (Place(owner=_PORT, method="publish", moment="after"),),
@@ -63,7 +59,7 @@ def _places(task: str) -> dict[tuple[str, str], tuple[Place | Sight, ...]]:
             ),
         ),
         ("P5", "any"): (_sight("training/checkpoint", "finalize/checkpoint"),),
-        ("P6", "any"): (Place(owner=_BEAT, method="phase", when=_enters("finalize/env_close")),),
+        ("P6", "any"): (entering("finalize/env_close"),),
         ("P7", "any"): (_sight("startup/resume_load"),),
     }
 
@@ -84,13 +80,6 @@ def _env(task: str) -> str:
     if task.startswith("gym:"):
         return "unilab_core.envs.gym_env:GymEnv"
     return "unilab_core.envs.manager_based:ManagerBasedEnv"
-
-
-def _enters(name: str) -> Any:  # noqa: ANN401 - a predicate over any call
-    def entered(_beat: RoleBeat, phase: str, *_: object) -> bool:
-        return phase == name
-
-    return entered
 
 
 def _sight(*phases: str) -> Sight:

@@ -5,11 +5,9 @@ Owners are names: what a fault does not touch is not imported for it.
 
 from typing import Any
 
-from unilab_core.run.fault_point import Place
+from unilab_core.run.fault_point import Place, entering
 from unilab_core.run.faults import Fault
-from unilab_ipc.heartbeat import RoleBeat
 
-_BEAT = "unilab_ipc.heartbeat:RoleBeat"
 _LOGGER = "unilab_core.telemetry.training_logger:TrainingLogger"
 _STORE = "unilab_learner.checkpoint:CheckpointStore"
 _SNAPSHOT = "unilab_ipc.policy_snapshot:SnapshotWriter"
@@ -47,9 +45,9 @@ def _place(phase: str, algo: str) -> Place:
         ),
     }
     usual = {
-        "P0": Place(owner=_BEAT, method="phase", when=_enters("startup/wait_job")),
+        "P0": entering("startup/wait_job"),
         "P1": Place(owner="unilab_core.run.child", method="_open_context"),
-        "P2": Place(owner=_BEAT, method="phase", when=_enters("startup/attach")),
+        "P2": entering("startup/attach"),
         "P3": Place(owner=_LOGGER, method="report_status"),
         "P4a": Place(owner=learn, method="learn"),
         "P4b": Place(owner="unilab_ipc.inference_slot:LearnerPort", method="respond"),
@@ -61,8 +59,8 @@ def _place(phase: str, algo: str) -> Place:
             owner="unilab_ipc.metric_queue:RingWriter", method="_write_steps", moment="head stored"
         ),
         # The temporary file is written, but neither synced nor renamed.
-        "P5": Place(owner="unilab_core.nets.torch_file", method="_sync"),
-        "P6": Place(owner=_BEAT, method="phase", when=_enters("finalize/logger_finish")),
+        "P5": Place(owner="unilab_core.run.whole_file", method="_sync"),
+        "P6": entering("finalize/logger_finish"),
         "P7": Place(owner=_STORE, method="load", moment="after"),
     }
     return special.get((phase, algo)) or usual[phase]
@@ -81,15 +79,8 @@ def _nan_place(phase: str, algo: str) -> Place:
 
 _ENOSPC = {
     "P4f": Place(owner="unilab_core.telemetry.event_file:EventFile", method="write"),
-    "P5": Place(owner="unilab_core.nets.torch_file", method="_sync"),
+    "P5": Place(owner="unilab_core.run.whole_file", method="_sync"),
 }
-
-
-def _enters(name: str) -> Any:  # noqa: ANN401 - a predicate over any call
-    def entered(_beat: RoleBeat, phase: str, *_: object) -> bool:
-        return phase == name
-
-    return entered
 
 
 def _spoil_actor(args: tuple[Any, ...], _result: object) -> None:

@@ -1,9 +1,8 @@
 """Where the launcher can be struck by `UNILAB_FAULT`; see `unilab_core.run.fault_point`."""
 
 from unilab_core.launch.supervisor import State, Supervisor
-from unilab_core.run.fault_point import Place, Sight
+from unilab_core.run.fault_point import Place, Sight, entering
 from unilab_core.run.faults import Fault
-from unilab_ipc.heartbeat import RoleBeat
 
 _BOARD = Place(owner="unilab_core.launch.job_files:JobFiles", method="prepare", moment="after")
 
@@ -17,10 +16,6 @@ def places(fault: Fault) -> tuple[Place | Sight, ...]:
 
 def _is_running(supervisor: Supervisor) -> bool:
     return supervisor.state is State.RUNNING
-
-
-def _supervises(_beat: RoleBeat, phase: str, *_: object) -> bool:
-    return phase == "training/supervise"
 
 
 def _sight(role: str, *phases: str) -> tuple[Sight, ...]:
@@ -40,7 +35,7 @@ _PLACES: dict[str, tuple[Place | Sight, ...]] = {
     # The child runs, and nobody knows of it yet.
     "P1": (Place(owner="unilab_core.launch.processes", method="_identify"),),
     "P2": (Place(owner="unilab_core.launch.job_files:JobFiles", method="write_job_record"),),
-    "P3": (Place(owner="unilab_ipc.heartbeat:RoleBeat", method="phase", when=_supervises),),
+    "P3": (entering("training/supervise"),),
     "P4a": (
         Place(
             owner="unilab_core.launch.supervisor:Supervisor",

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from unilab_core.run.faults import VARIABLE, Fault
-from unilab_ipc.heartbeat import HeartbeatBoard
+from unilab_ipc.heartbeat import HeartbeatBoard, RoleBeat
 
 EXIT_CODE = 7
 STAND_STILL_S = 86_400.0
@@ -47,6 +47,15 @@ class Place:
     """Called with the method's arguments: whether this call is a passage at all."""
     spoil: Callable[[tuple[Any, ...], Any], None] | None = None
     """Arguments and result: puts a NaN into what passes, for the action `nan`."""
+
+
+def entering(phase: str) -> Place:
+    """The moment in which a role enters a phase of the heartbeat board."""
+
+    def entered(_beat: RoleBeat, entered_phase: str, *_: object) -> bool:
+        return entered_phase == phase
+
+    return Place(owner="unilab_ipc.heartbeat:RoleBeat", method="phase", when=entered)
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
