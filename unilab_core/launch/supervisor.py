@@ -320,11 +320,12 @@ class Supervisor:
         if finding.kind == "resumed":
             self._driver.say(f"{name} (pid {pid}) goes on after {finding.still_s:.0f} s")
             return
-        cause = self._standstill(finding)
+        stopped = self._driver.process_state(finding.role, finding.rank) in ("T", "t")
+        cause = _standstill(finding, stopped=stopped)
         if finding.kind == "warn":
             self._driver.say(f"warning: {name} (pid {pid}) {cause} in phase {finding.phase}")
             return
-        if "stopped, state T" not in cause:  # a stopped process cannot print its stacks
+        if not stopped:  # a stopped process cannot print its stacks
             self._driver.say(self._driver.stacks(finding.role, finding.rank))
         self._fail(
             Failure(
@@ -359,17 +360,6 @@ class Supervisor:
             return False  # the batch system's grace is not ours to extend
         living = self._living()
         return self._debugging or any(self._driver.tracer(c.role, c.rank) for c in living)
-
-    def _standstill(self, finding: Finding) -> str:
-        notes: list[str] = []
-        if self._driver.process_state(finding.role, finding.rank) in ("T", "t"):
-            notes.append("stopped, state T")
-        if finding.deadlock:
-            notes.append(f"waits in a circle with {', '.join(finding.waiting)}")
-        elif finding.waiting:
-            notes.append(f"{', '.join(finding.waiting)} waits for it")
-        detail = f" ({'; '.join(notes)})" if notes else ""
-        return f"no progress for {finding.still_s:.0f} s{detail}"
 
     # ---- stopping
 
@@ -451,6 +441,16 @@ def _signal_name(signum: int) -> str:
         return signal.Signals(signum).name
     except ValueError:
         return f"signal {signum}"
+
+
+def _standstill(finding: Finding, *, stopped: bool) -> str:
+    notes = ["stopped, state T"] if stopped else []
+    if finding.deadlock:
+        notes.append(f"waits in a circle with {', '.join(finding.waiting)}")
+    elif finding.waiting:
+        notes.append(f"{', '.join(finding.waiting)} waits for it")
+    detail = f" ({'; '.join(notes)})" if notes else ""
+    return f"no progress for {finding.still_s:.0f} s{detail}"
 
 
 def _ns(seconds: float) -> int:
