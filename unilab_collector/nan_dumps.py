@@ -55,7 +55,7 @@ class NanDumps:
             return None
         self._left -= 1
         envs = ids[: self._max_envs]
-        _, fields = history.last(envs)
+        fields = history.last(envs)
         count = len(fields["reward"])
         spec = self._spec
         dump = NanDump(

@@ -64,10 +64,8 @@ class StateHistory:
         np.copyto(self._rings["terminated"][place], result.terminated)
         np.copyto(self._rings["truncated"][place], result.truncated)
 
-    def last(self, envs: NDArray[np.intp]) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]]]:
-        """Steps [K] counted from 0, and every field of these environments, oldest first."""
+    def last(self, envs: NDArray[np.intp]) -> dict[str, NDArray[Any]]:
+        """Every field of these environments in the last K steps, oldest first."""
         count = min(self._written, self.num_steps)
-        steps = np.arange(self._written - count, self._written)
-        places = steps % self.num_steps
-        fields = {name: ring[places][:, envs] for name, ring in self._rings.items()}
-        return steps, fields
+        places = np.arange(self._written - count, self._written) % self.num_steps
+        return {name: ring[places][:, envs] for name, ring in self._rings.items()}
