@@ -1,7 +1,6 @@
-"""Fixtures of the security tests: a registry of the test's own, a folder that others can enter,
-shared names that are removed afterwards, a launcher with fake children."""
+"""Fixtures of the security tests: a registry of the test's own, a folder that others can enter, a
+launcher with fake children."""
 
-import os
 import shutil
 import sys
 import tempfile
@@ -14,9 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "unilab_core" / "launch"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "unilab_monitor"))
 
-from launch_rig import Launch
-
-from unilab_ipc.names import new_run_id, parse_segment_name
+from launch_rig import launch  # noqa: F401 - a fixture
 
 
 @pytest.fixture(autouse=True)
@@ -27,26 +24,9 @@ def registry(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def run_id():
-    run_id = new_run_id()
-    yield run_id
-    for name in os.listdir("/dev/shm"):
-        parsed = parse_segment_name(name)
-        if parsed is not None and parsed.run_id == run_id:
-            os.unlink(f"/dev/shm/{name}")
-
-
-@pytest.fixture
 def public_dir():
     """A directory that another user may enter, unlike pytest's own."""
     folder = Path(tempfile.mkdtemp())
     folder.chmod(0o755)
     yield folder
     shutil.rmtree(folder)
-
-
-@pytest.fixture
-def launch(tmp_path):
-    launch = Launch(tmp_path)
-    yield launch
-    launch.audit()

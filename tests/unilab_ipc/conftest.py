@@ -1,7 +1,6 @@
-"""Fixtures of the IPC tests: a private runtime directory, segment names that are cleaned up, a way
-to run child processes, and the explorer of interleavings."""
+"""Fixtures of the IPC tests: a private runtime directory, a way to run child processes, and the
+explorer of interleavings."""
 
-import os
 import subprocess
 import sys
 import time
@@ -9,8 +8,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-
-from unilab_ipc.names import new_run_id, parse_segment_name
 
 # With importlib mode a test module does not see its neighbours.
 sys.path.insert(0, str(Path(__file__).parent))
@@ -24,17 +21,6 @@ def runtime_dir_of_the_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     path = tmp_path / "runtime"
     monkeypatch.setenv("UNILAB_RUNTIME_DIR", str(path))
     return path
-
-
-@pytest.fixture
-def run_id() -> Iterator[str]:
-    """A fresh run id; everything of that run is removed from /dev/shm afterwards."""
-    run_id = new_run_id()
-    yield run_id
-    for name in os.listdir("/dev/shm"):
-        parsed = parse_segment_name(name)
-        if parsed is not None and parsed.run_id == run_id:
-            os.unlink(f"/dev/shm/{name}")
 
 
 @pytest.fixture

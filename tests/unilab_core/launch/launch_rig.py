@@ -9,6 +9,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from unilab_ipc.peers import process_start_ticks, process_state
 
 FAKES = Path(__file__).parent / "fake_children"
@@ -137,3 +139,16 @@ def registry_run_ids(registry):
 
 def the_run_dir(out):
     return Path(re.search(r"^run directory: (.*)$", out, re.MULTILINE)[1])
+
+
+@pytest.fixture
+def launch(tmp_path):
+    """A launcher per test, audited at its end: no process, no shared name, no live job is left."""
+    launch = Launch(tmp_path)
+    before = set(os.listdir("/dev/shm"))
+    yield launch
+    launch.audit()
+    left = [n for n in set(os.listdir("/dev/shm")) - before if n.startswith("ul-")]
+    mine = [n for n in left if n[3:11] in registry_run_ids(launch.registry)]
+    assert mine == []
+    assert not list(tmp_path.rglob("*.tmp"))

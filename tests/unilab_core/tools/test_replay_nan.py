@@ -22,8 +22,8 @@ def config():
     return compose("ppo", "go2_joystick_flat", "mujoco", settings, environ={"PATH": ""}).env
 
 
-def make_dump(folder, config, spoil, steps=8):
-    """Zero actions until `spoil(inner, step)` does its work; the path of the one dump."""
+def guarded(folder, config):
+    """Three robots, the guard around them after its reset, and zero actions."""
     inner = make_env(
         "go2_joystick_flat", "mujoco", config, num_envs=3, seed=1, num_threads=1,
         spread_episodes=False,
@@ -31,7 +31,12 @@ def make_dump(folder, config, spoil, steps=8):
     dumps = NanDumps(folder, spec=inner.spec, env_config=config.to_dict(), max_envs=2)
     env = GuardedEnv(inner, NanGuardConfig(buffer_size=5), dumps=dumps)
     env.reset()
-    actions = np.zeros((3, inner.spec.action_width), np.float32)
+    return inner, env, np.zeros((3, inner.spec.action_width), np.float32)
+
+
+def make_dump(folder, config, spoil, steps=8):
+    """Zero actions until `spoil(inner, step)` does its work; the path of the one dump."""
+    inner, env, actions = guarded(folder, config)
     original = inner.rewards.compute
 
     def compute(view, unstable, reward):
@@ -77,14 +82,7 @@ def test_the_last_step_can_be_computed_again_from_the_dump(tmp_path, config):
 
 
 def test_physics_that_breaks_is_dumped_with_the_state_that_broke(tmp_path, config, capsys):
-    inner = make_env(
-        "go2_joystick_flat", "mujoco", config, num_envs=3, seed=1, num_threads=1,
-        spread_episodes=False,
-    )  # fmt: skip
-    dumps = NanDumps(tmp_path, spec=inner.spec, env_config=config.to_dict(), max_envs=2)
-    env = GuardedEnv(inner, NanGuardConfig(buffer_size=5), dumps=dumps)
-    env.reset()
-    actions = np.zeros((3, inner.spec.action_width), np.float32)
+    inner, env, actions = guarded(tmp_path, config)
     for step in range(4):
         if step == 3:
             inner.backend.qvel[2, 0] = 1e30
