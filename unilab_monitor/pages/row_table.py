@@ -306,6 +306,7 @@ class RowTable(ScrollView, can_focus=True):
         if needs_layout or size.width != self.virtual_size.width or not stays:
             self.virtual_size = size
             return
+        # Read from the class, a reactive is its descriptor.
         self.set_reactive(ScrollView.virtual_size, size)  # pyright: ignore[reportArgumentType]
         self.vertical_scrollbar.window_virtual_size = size.height
         if self.scroll_y > self.max_scroll_y:

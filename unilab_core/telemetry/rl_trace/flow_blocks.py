@@ -24,7 +24,7 @@ from unilab_core.telemetry.rl_trace.step_figures import StepFigures, consumed_by
 
 BLOCK_ROWS = 1 << 12
 NO_STEP = -1
-SETTLE_UPDATES = 10
+SETTLE_UPDATES = 4
 """A full block that stayed the same for so many figures has come to rest."""
 MAX_KEPT_TABLES = 8
 """Tables of an update are kept for the figures after it unless there are more."""

@@ -69,6 +69,18 @@ class Flight:
     """From agent start to the buffer or the last event."""
 
 
+@dataclass(frozen=True, slots=True)
+class Lags:
+    """How far behind the trained trajectories of a block were."""
+
+    num_syncs: int
+    """Synchronisations that these counts know of, up to `latest_ms`."""
+    latest_ms: float
+    """Last time that the counts depend on."""
+    counts: tuple[dict[int, int], dict[int, int], dict[int, int]]
+    """Lag, worst lag and span to trajectories."""
+
+
 @dataclass(slots=True)
 class FlowPart:
     """Contribution of one block."""
@@ -99,6 +111,8 @@ class FlowPart:
     """Starts and ends of the times with a trajectory in its rollout, merged."""
     open_start: float
     """Earliest start of a rollout that goes on; infinity: none."""
+    lags: Lags | None = None
+    """Kept from one set of figures to the next."""
 
 
 def part_of(table: FlowTable) -> FlowPart:

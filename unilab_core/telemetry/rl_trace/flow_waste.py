@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
-from unilab_core.telemetry.rl_trace.flow_parts import FlowPart, joined
+from unilab_core.telemetry.rl_trace.flow_parts import FlowPart, Lags, joined
 from unilab_core.telemetry.rl_trace.flow_store import FlowStore
 from unilab_core.telemetry.rl_trace.flow_table import Floats
 
@@ -33,6 +34,9 @@ class Staleness:
     lag: Mapping[int, int] = field(default_factory=dict)
     lag_worst: Mapping[int, int] = field(default_factory=dict)
     span: Mapping[int, int] = field(default_factory=dict)
+
+
+NO_SYNCS = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,30 +73,48 @@ def lost_flight(parts: Sequence[FlowPart], settings: FlowSettings) -> LostFlight
 
 def staleness(store: FlowStore, job: int, parts: Sequence[FlowPart]) -> Staleness:
     """Lags of the trained trajectories: versions between generation and training."""
-    step = joined([part.trained_at[2] for part in parts])
-    rows = ~np.isnan(step)
-    step = step[rows]
-    start, end, _, own = (
-        joined([part.trained_at[place] for part in parts])[rows] for place in range(4)
-    )
     syncs = sorted(store.syncs.get(job, ()))
-    if not syncs:
-        return Staleness("step", _histogram(step - own))
     times = np.array([one[0] for one in syncs], dtype=np.float64)
-    versions = np.concatenate(([0], np.maximum.accumulate([one[1] for one in syncs])))
+    versions = np.concatenate(([0], np.maximum.accumulate([one[1] for one in syncs], dtype=int)))
+    sums: tuple[dict[int, int], ...] = ({}, {}, {})
+    for part in parts:
+        for total, counts in zip(sums, _lags(part, times, versions).counts, strict=True):
+            for lag, count in counts.items():
+                total[lag] = total.get(lag, 0) + count
+    lag, worst, span = (dict(sorted(total.items())) for total in sums)
+    return Staleness("version" if syncs else "step", lag, worst, span)
 
-    def version_at(when: Floats) -> Floats:
-        found = versions[np.searchsorted(times, when, side="right")].astype(np.float64)
-        found[np.isnan(when)] = np.nan
-        return found
 
-    first, last = version_at(start), version_at(end)
-    return Staleness(
-        "version",
-        _histogram(step - 1 - last),
-        _histogram(step - 1 - first),
-        _histogram(last - first + 1),
-    )
+def _lags(part: FlowPart, times: Floats, versions: NDArray[np.int64]) -> Lags:
+    """Lags of a part; kept until there is a synchronisation that its trajectories may have seen."""
+    start, end, step, own = part.trained_at
+    kept = part.lags
+    latest = _latest(start, end) if kept is None else kept.latest_ms
+    # Synchronisations are only ever added: their number up to a time says which ones they are.
+    num_syncs = int(np.searchsorted(times, latest, side="right")) if len(times) else NO_SYNCS
+    if kept is not None and kept.num_syncs == num_syncs:
+        return kept
+    rows = ~np.isnan(step)
+    start, end, step, own = start[rows], end[rows], step[rows], own[rows]
+    if num_syncs == NO_SYNCS:
+        counts = (_histogram(step - own), {}, {})
+    else:
+        first, last = _version_at(start, times, versions), _version_at(end, times, versions)
+        lags = (step - 1 - last, step - 1 - first, last - first + 1)
+        counts = (_histogram(lags[0]), _histogram(lags[1]), _histogram(lags[2]))
+    part.lags = Lags(num_syncs, latest, counts)
+    return part.lags
+
+
+def _latest(start: Floats, end: Floats) -> float:
+    times = np.concatenate((start, end))
+    return float(times[~np.isnan(times)].max(initial=-np.inf))
+
+
+def _version_at(when: Floats, times: Floats, versions: NDArray[np.int64]) -> Floats:
+    found = versions[np.searchsorted(times, when, side="right")].astype(np.float64)
+    found[np.isnan(when)] = np.nan
+    return found
 
 
 def _histogram(values: Floats) -> dict[int, int]:

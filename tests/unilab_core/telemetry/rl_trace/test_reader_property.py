@@ -91,6 +91,8 @@ def folded(files, order, cuts, few_lines=0):
             if cut % 2:
                 store.flush()
                 blocks.update(cut % max(len(store.ids.jobs), 1))
+                if cut % 3:
+                    blocks.figures(FlowSettings(now_ms=T0))
     store.flush()
     store.settle()
     figures = {}
