@@ -23,7 +23,7 @@ from unilab_core.contracts import EnvSpec
 from unilab_core.nets.policy_file import save_policy
 from unilab_core.run.failures import CheckpointError, FinalSaveError
 from unilab_core.run.run_dir import RunPaths
-from unilab_learner.checkpoint import CheckpointStore, require_same
+from unilab_learner.checkpoint import CheckpointStore, require_finite, require_same
 from unilab_learner.learner import Learner
 
 log = logging.getLogger(__name__)
@@ -99,7 +99,11 @@ class Saver:
             ) from error
 
     def export_policy_if_due(self, progress: Progress) -> None:
-        """Write one policy of the clocked series; none is worth failing for."""
+        """Write one policy of the clocked series; no refusal of the disk is worth failing for.
+
+        Raises:
+            NonFiniteError: a weight is NaN or infinite; nothing was written.
+        """
         seconds = self._seconds()
         interval_s = self._config.training.policy_interval_s
         if interval_s is None or seconds < self._next_policy_s:
@@ -169,7 +173,11 @@ class Saver:
             "env_steps": progress.env_steps,
             "train_seconds": self._seconds(),
         }
-        save_policy(path, *self._learner.acting(), contract)
+        actor, normalizer = self._learner.acting()
+        require_finite({"actor": actor.state_dict()})
+        if normalizer is not None:
+            require_finite({"normalizer": normalizer.state_dict()})
+        save_policy(path, actor, normalizer, contract)
 
     def _identity(self) -> dict[str, Any]:
         """What a checkpoint must share with the run that loads it."""

@@ -8,7 +8,7 @@ import torch
 from unilab_core.config.compose import compose
 from unilab_core.contracts import EnvSpec
 from unilab_core.nets.torch_file import read_torch_file, write_torch_file
-from unilab_core.run.failures import CheckpointError, FinalSaveError
+from unilab_core.run.failures import CheckpointError, FinalSaveError, NonFiniteError
 from unilab_core.run.run_dir import RunPaths
 from unilab_learner.sac_learner import SacLearner
 from unilab_learner.saver import Progress, Saver
@@ -27,17 +27,22 @@ SETTINGS = ["algo.num_envs=4", "algo.actor_hidden_dim=8", "algo.critic_hidden_di
 
 @pytest.fixture
 def make(tmp_path):
-    config = compose("sac", "go2_joystick_flat", "mujoco", SETTINGS, environ={})
     run = RunPaths(tmp_path)
     run.checkpoints.mkdir()
 
-    def build():
+    def build(*settings):
+        config = compose("sac", "go2_joystick_flat", "mujoco", [*SETTINGS, *settings], environ={})
         learner = SacLearner(config.algo, SPEC, torch.device("cpu"), use_amp=False)
         return Saver(
-            config=config, spec=SPEC, paths=run, learner=learner, seconds_since_start=lambda: 1.0
+            config=config,
+            spec=SPEC,
+            paths=run,
+            learner=learner,
+            seconds_since_start=lambda: build.seconds,
         )
 
     build.run = run
+    build.seconds = 1.0
     return build
 
 
@@ -98,6 +103,20 @@ def test_a_full_disk_is_counted_tried_again_and_fails_only_the_last_save(make, m
     assert (make.run.checkpoints / names[0]).read_bytes() == before
     assert saver.due(Progress(iteration=4))  # the next interval tries again
     assert saver.try_save(Progress(iteration=4, env_steps=16)) == "saved checkpoint_00000004.pt"
+
+
+def test_a_weight_that_is_not_finite_ends_the_clocked_series_by_name(make):
+    saver = make("training.policy_interval_s=0.5")
+    make.seconds = 2.0
+    saver.export_policy_if_due(Progress(iteration=1))
+    written = list(make.run.policies.iterdir())
+    assert len(written) == 1
+    with torch.no_grad():
+        saver._learner.acting()[0].net[0].bias[1] = float("nan")
+    make.seconds = 3.0
+    with pytest.raises(NonFiniteError, match=r"weights \(.*net\.0\.bias\)"):
+        saver.export_policy_if_due(Progress(iteration=2))
+    assert list(make.run.policies.iterdir()) == written
 
 
 def _no_space(*_args):
