@@ -87,7 +87,7 @@ class PpoLearner:
         dropped = extras[DROPPED_ROWS]
         if dropped.numel():
             # The reward that makes the advantage zero: nothing travels to the rows before.
-            reward[dropped] = self.algorithm.transition.values[dropped, 0]  # type: ignore[index]
+            reward[dropped] = self.algorithm.values_of(dropped)
             self._dropped.append((self.algorithm.storage.step, dropped))
         self.algorithm.process_env_step(next_obs, reward, dones, {})
 
@@ -111,11 +111,7 @@ class PpoLearner:
         algorithm, cfg = self.algorithm, self.cfg
         if cfg.schedule == "linear":
             set_learning_rate(algorithm, cfg.learning_rate * (1.0 - iteration / cfg.max_iterations))
-        try:
-            losses = algorithm.update()
-        except ValueError as error:  # torch refuses a distribution that is none any more
-            self._require_finite_weights(iteration)
-            raise NonFiniteError(source="policy distribution", step=iteration) from error
+        losses = algorithm.update()
         for name, figure in losses.items():
             if not math.isfinite(figure):
                 raise NonFiniteError(source=f"loss ({name})", step=iteration)
@@ -125,7 +121,7 @@ class PpoLearner:
             "Loss/surrogate": losses["surrogate"],
             "Loss/entropy": losses["entropy"],
             "Loss/learning_rate": algorithm.learning_rate,
-            "Policy/mean_std": algorithm.get_policy().output_std.mean().item(),
+            "Policy/mean_std": algorithm.mean_std().item(),
         }
 
     def acting(self) -> tuple[GaussianPolicy, None]:

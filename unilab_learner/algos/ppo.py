@@ -31,6 +31,7 @@ from unilab_core.config.on_policy_preset import PRESETS, OnPolicyPreset
 from unilab_core.nets.gaussian import GaussianPolicy, orthogonal_init
 from unilab_core.nets.policy_spec import policy_spec
 from unilab_core.nets.rsl_rl_weights import gaussian_weights
+from unilab_learner.algos.side_by_side_ppo import SideBySidePPO
 
 POLICY, CRITIC = "policy", "critic"
 """Names of the observation groups in every TensorDict."""
@@ -46,8 +47,11 @@ def build_ppo(
     action_width: int,
     device: torch.device,
     use_amp: bool = False,
-) -> PPO:
-    """Build models, storage and algorithm; `torch.manual_seed` first for repeatable weights."""
+) -> SideBySidePPO:
+    """Build models, storage and algorithm; `torch.manual_seed` first for repeatable weights.
+
+    On a CPU torch's number of threads is halved: each network learns with its own half.
+    """
     preset = PRESETS[cfg.preset]
     sample = observations(
         torch.zeros(cfg.num_envs, obs_width, device=device),
@@ -63,7 +67,7 @@ def build_ppo(
     storage = RolloutStorage(
         "rl", cfg.num_envs, cfg.num_steps_per_env, sample, [action_width], str(device)
     )
-    algorithm = PPO(
+    algorithm = SideBySidePPO(
         actor,
         critic,
         storage,
@@ -83,11 +87,7 @@ def build_ppo(
         use_mixed_precision=use_amp,
         device=str(device),
     )
-    # The same Adam in one fused kernel instead of one per operation, with the preset's epsilon.
-    params = [*actor.parameters(), *critic.parameters()]
-    algorithm.optimizer = torch.optim.Adam(
-        params, lr=cfg.learning_rate, eps=preset.adam_eps, fused=True
-    )
+    algorithm.use_optimizer(eps=preset.adam_eps)
     algorithm.train_mode()
     return algorithm
 

@@ -88,7 +88,7 @@ def _state(snapshot: Snapshot) -> Text:
         f"\nread {done / 1e6:,.1f} of {size / 1e6:,.1f} MB ({share:.0f} %), "
         f"{snapshot.num_rows:,} rows, {snapshot.num_trajectories:,} trajectory lines "
         f"({snapshot.num_with_flow:,} with sample flow), "
-        f"{snapshot.pending_bytes:,} bytes in unfinished lines",
+        f"{snapshot.pending_bytes:,} bytes unfinished",
         style_of("value"),
     )
     return text

@@ -5,13 +5,15 @@
 
 PPO's roles take turns, so its bound is the sum of rollout and update, each with the threads of its
 role. APPO's overlap, so both run at the same time in two processes and the slower one is the bound.
-Blocks of the two kinds alternate; the ratio is the median of those of neighbouring blocks.
+Blocks of the two kinds alternate; the ratio is the median of those of neighbouring blocks. The
+robots of a bound are moved by the policy of the training before it.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -43,7 +45,7 @@ def run(
     Args:
         algo: ppo or appo.
         task: task on the mujoco backend.
-        blocks: training blocks; there is one bound more.
+        blocks: blocks of the bound; there is one training more.
         block_s: length of a block, in s.
         overrides: settings for both kinds.
 
@@ -55,11 +57,13 @@ def run(
         raise ConfigError(f"--algo {algo}: expected ppo or appo")
     steps = config.algo.num_envs * config.algo.rollout_steps
     threads = plan_threads(config.training.torch_threads, available_cores(), config.algo.overlap)
-    bounds = [_bound(algo, task, block_s, overrides, threads)]
-    walls_s = []
-    for _ in range(blocks):
-        walls_s.append(_training(algo, task, block_s, overrides))
-        bounds.append(_bound(algo, task, block_s, overrides, threads))
+    bounds = []
+    with tempfile.TemporaryDirectory(prefix="unilab-bench-") as folder:
+        policy = Path(folder) / "policy.pt"
+        walls_s = [_training(algo, task, block_s, overrides, policy)]
+        for _ in range(blocks):
+            bounds.append(_bound(algo, task, block_s, overrides, threads, policy))
+            walls_s.append(_training(algo, task, block_s, overrides, policy))
     return report(
         algo,
         walls_s,
@@ -77,11 +81,11 @@ def report(
     steps: int,
     settings: dict[str, object],
 ) -> BenchReport:
-    """Compare each training block with the bounds before and after it."""
+    """Compare each bound with the training blocks before and after it."""
     limits_s = [iteration_bound_s(algo, bound) for bound in bounds]
     ratios = [
-        (limits_s[index] + limits_s[index + 1]) / 2.0 / wall["wall_s"]
-        for index, wall in enumerate(walls_s)
+        2.0 * limit_s / (walls_s[index]["wall_s"] + walls_s[index + 1]["wall_s"])
+        for index, limit_s in enumerate(limits_s)
     ]
     ratio = statistics.median(ratios)
     wall_s = statistics.median(wall["wall_s"] for wall in walls_s)
@@ -91,7 +95,8 @@ def report(
         "bound_steps_per_s": steps / statistics.median(limits_s),
         "ratio": ratio,
         "collection_ms": 1e3 * statistics.median(wall["collection_s"] for wall in walls_s),
-        "bound_rollout_ms": 1e3 * statistics.median(bound["rollout_s"] for bound in bounds),
+        "bound_physics_ms": 1e3 * statistics.median(bound["physics_s"] for bound in bounds),
+        "bound_forward_ms": 1e3 * statistics.median(bound["forward_s"] for bound in bounds),
         "learning_ms": 1e3 * statistics.median(wall["learning_s"] for wall in walls_s),
         "bound_update_ms": 1e3 * statistics.median(bound["update_s"] for bound in bounds),
     }
@@ -109,7 +114,9 @@ def iteration_bound_s(algo: str, bound: dict[str, float]) -> float:
     return sum(parts) if algo == "ppo" else max(parts)
 
 
-def _training(algo: str, task: str, block_s: float, overrides: Sequence[str]) -> dict[str, float]:
+def _training(
+    algo: str, task: str, block_s: float, overrides: Sequence[str], policy: Path
+) -> dict[str, float]:
     settings = [
         "algo.max_iterations=1000000000",
         f"training.max_wall_time_s={block_s}",
@@ -119,6 +126,7 @@ def _training(algo: str, task: str, block_s: float, overrides: Sequence[str]) ->
     with tempfile.TemporaryDirectory(prefix="unilab-bench-") as folder:
         run = launch_run(algo, task, Path(folder), settings, timeout_s=block_s + START_S)
         scalars = read_scalars(run.run_dir)
+        shutil.copyfile(run.policy, policy)
     return {
         "wall_s": _steady(scalars, "Perf/iteration_time"),
         "collection_s": _steady(scalars, "Perf/collection_time"),
@@ -132,7 +140,12 @@ def _steady(scalars: dict[str, list[tuple[int, float]]], tag: str) -> float:
 
 
 def _bound(
-    algo: str, task: str, block_s: float, overrides: Sequence[str], threads: ThreadPlan
+    algo: str,
+    task: str,
+    block_s: float,
+    overrides: Sequence[str],
+    threads: ThreadPlan,
+    policy: Path,
 ) -> dict[str, float]:
     cores = available_cores()
     collector, learner = threads.collector or cores, threads.learner or cores
@@ -140,7 +153,9 @@ def _bound(
         jobs = [("both", max(collector, learner))]
     else:
         jobs = [("rollout", collector), ("update", learner)]
-    workers = [_start(part, block_s, count, algo, task, overrides) for part, count in jobs]
+    workers = [
+        _start(part, block_s, count, [str(policy), algo, task, *overrides]) for part, count in jobs
+    ]
     found: dict[str, float] = {}
     try:
         for worker in workers:
@@ -156,10 +171,10 @@ def _bound(
 
 
 def _start(
-    part: str, seconds: float, threads: int, algo: str, task: str, overrides: Sequence[str]
+    part: str, seconds: float, threads: int, arguments: Sequence[str]
 ) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "unilab_core.tools.bench.train_bound", part, str(seconds)]
-    command += [str(threads), algo, task, *overrides]
+    command += [str(threads), *arguments]
     environ = {**os.environ, **dict.fromkeys(THREAD_VARIABLES, str(threads))}
     environ["OMP_WAIT_POLICY"] = "PASSIVE"
     return subprocess.Popen(command, stdout=subprocess.PIPE, env=environ)

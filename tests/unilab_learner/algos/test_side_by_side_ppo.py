@@ -1,0 +1,119 @@
+"""PPO with both networks at once learns exactly what the library's own PPO learns."""
+
+import copy
+
+import pytest
+import torch
+from ppo_rig import A, E, T, build, collect, config
+from rsl_rl.algorithms import PPO
+
+from unilab_learner.algos.ppo import observations
+
+
+def pair(**changes):
+    """Ours, and the library's algorithm on copies of the same networks and rollout."""
+    cfg = config(**changes)
+    ours = build(cfg)
+    collect(ours, terminated=[(1, 2)], truncated=[(3, 0)])
+    actor, critic, storage = (
+        copy.deepcopy(part) for part in (ours.actor, ours.critic, ours.storage)
+    )
+    theirs = PPO(
+        actor,
+        critic,
+        storage,
+        num_learning_epochs=cfg.num_learning_epochs,
+        num_mini_batches=cfg.num_mini_batches,
+        clip_param=cfg.clip_param,
+        value_loss_coef=cfg.value_loss_coef,
+        entropy_coef=cfg.entropy_coef,
+        learning_rate=cfg.learning_rate,
+        max_grad_norm=cfg.max_grad_norm,
+        use_clipped_value_loss=cfg.use_clipped_value_loss,
+        schedule=cfg.schedule,
+        desired_kl=cfg.desired_kl,
+        normalize_advantage_per_mini_batch=ours.normalize_advantage_per_mini_batch,
+    )
+    return ours, theirs
+
+
+def updated(algorithm):
+    torch.manual_seed(3)  # the order of the minibatches is drawn first
+    return algorithm.update()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"preset": "gym", "activation": "tanh"},
+        {"use_clipped_value_loss": False, "schedule": "fixed", "learning_rate": 1e-2},
+        {"max_grad_norm": 1e-3, "value_loss_coef": 0.5, "entropy_coef": 0.1},
+        {"num_mini_batches": 4, "num_learning_epochs": 3, "desired_kl": 1e-6},
+    ],
+)
+def test_an_update_is_the_librarys(changes):
+    ours, theirs = pair(**changes)
+    for group in theirs.optimizer.param_groups:
+        group["eps"] = ours.optimizer.param_groups[0]["eps"]
+    before = [tensor.clone() for tensor in ours.actor.parameters()]
+    got, expected = updated(ours), updated(theirs)
+    assert got == pytest.approx(expected, rel=1e-4, abs=1e-6)
+    assert ours.learning_rate == pytest.approx(theirs.learning_rate)
+    for left, right in zip(
+        [*ours.actor.state_dict().values(), *ours.critic.state_dict().values()],
+        [*theirs.actor.state_dict().values(), *theirs.critic.state_dict().values()],
+        strict=True,
+    ):
+        torch.testing.assert_close(left, right, rtol=1e-4, atol=2e-6)
+    moved = zip(before, ours.actor.parameters(), strict=True)
+    assert any(not torch.equal(old, new) for old, new in moved)
+
+
+@torch.inference_mode()
+def test_values_and_probabilities_of_a_rollout_are_the_librarys():
+    algorithm = build(config())
+    last = collect(algorithm, truncated=[(2, 1)])
+    stored = algorithm.storage
+    for step in range(T):
+        obs = stored.observations[step]
+        torch.testing.assert_close(stored.values[step], algorithm.critic(obs))
+        algorithm.actor(obs, stochastic_output=True)
+        torch.testing.assert_close(
+            stored.actions_log_prob[step, :, 0],
+            algorithm.actor.get_output_log_prob(stored.actions[step]),
+        )
+        mean, std = algorithm.actor.output_distribution_params
+        torch.testing.assert_close(stored.distribution_params[0][step], mean)
+        torch.testing.assert_close(stored.distribution_params[1][step], std)
+    expected = stored.rewards[-1, 0, 0] + 0.9 * algorithm.critic(last)[0, 0]
+    torch.testing.assert_close(stored.returns[-1, 0, 0], expected)
+
+
+def test_actions_spread_as_the_policy_says():
+    algorithm = build(config(init_std=0.3))
+    obs = observations(torch.zeros(20_000, 3), torch.zeros(20_000, 4))
+    with torch.inference_mode():
+        actions = algorithm.act(obs)
+    assert actions.shape == (20_000, A)
+    assert actions.std(dim=0).tolist() == pytest.approx([0.3] * A, rel=0.03)
+
+
+def test_values_of_some_rows_are_those_of_the_state_acted_in():
+    algorithm = build(config())
+    obs = observations(torch.randn(E, 3), torch.randn(E, 4))
+    rows = torch.tensor([4, 1])
+    with torch.inference_mode():
+        algorithm.act(obs)
+        torch.testing.assert_close(algorithm.values_of(rows), algorithm.critic(obs)[rows, 0])
+
+
+def test_a_second_thread_changes_no_number(monkeypatch):
+    one, two = build(config()), build(config())
+    monkeypatch.setattr(one, "_second", None)
+    for algorithm in (one, two):
+        torch.manual_seed(4)
+        collect(algorithm)
+        updated(algorithm)
+    for left, right in zip(one.critic.parameters(), two.critic.parameters(), strict=True):
+        assert torch.equal(left, right)
