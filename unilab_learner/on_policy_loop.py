@@ -1,9 +1,10 @@
 """The learner's main loop for PPO: the rollout crosses the inference slot, then everybody learns.
 
-    collector   | step | wait | step | ... | step | ........ wait ........ | step |
-    learner     act    store+act      ...        store | returns and epochs | act
+    collector   | step  | wait | step  | ... | step  | ......... wait ......... | step |
+    learner     act     .     act store ...  act store | store, returns, epochs | act
 
-Both roles alternate, so each may use every core. The learner's one exclusive phase is Learning; the
+Both roles alternate, so each may use every core; only a transition is stored while the collector
+already makes the next one. The learner's one exclusive phase is Learning; the
 collector owns the rollout's wall (Perf/collection_time). Saving and logging are the rest.
 
 Ends after `max_iterations`, after `max_wall_time_s`, or by a stop: level 1 finishes the iteration
@@ -101,11 +102,16 @@ class OnPolicyLoop:
         learner, env, beat = self._parts.learner, self._parts.env, self._parts.beat
         steps = self._parts.steps
         steps.begin(self._progress.iteration)
+        arrived = None
         for _ in range(self._algo.num_steps_per_env):
             beat.phase("training/learner_inference")
-            actions = learner.act(obs)
-            obs, reward, dones, extras = env.step(actions)
-            learner.store(obs, reward, dones, extras)
+            env.begin(learner.act(obs))
+            if arrived is not None:
+                learner.store(*arrived)
+            arrived = env.finish()
+            obs = arrived[0]
+        assert arrived is not None, "num_steps_per_env is at least 1"
+        learner.store(*arrived)
         self._timer.lap(None)
         steps.rollout_taken(self._num_rollouts)
         self._num_rollouts += 1

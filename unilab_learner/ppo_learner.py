@@ -78,7 +78,7 @@ class PpoLearner:
     def store(
         self, next_obs: TensorDict, reward: Tensor, dones: Tensor, extras: dict[str, Any]
     ) -> None:
-        """Store what followed the last `act`, as `SlotVecEnv.step` returned it."""
+        """Store what followed the oldest `act` not stored yet, as `SlotVecEnv.step` returned it."""
         if self._scaler is not None:
             reward = self._scaler.scale(reward, dones.float())
         reward = add_final_values(

@@ -1,9 +1,10 @@
 """rsl-rl-lib's VecEnv whose `step` crosses the inference slot into the collector process.
 
-    learner                                     collector
-    step(actions): actions -> slot, respond ->  env.step, transition and next observations -> slot
-                   wait               <-------  request(t + 1)
-                   slot -> tensors
+    learner                                      collector
+    begin(actions): actions -> slot, respond ->  env.step, transition and next observations -> slot
+    (what else there is to do)
+    finish(): wait                     <-------  request(t + 1)
+              slot -> tensors
 
 SYNC POINT pairs (the other ends are in the collector):
     request:  `CollectorPort.publish` -> `LearnerPort.try_request`
@@ -34,6 +35,10 @@ FINAL_CRITIC_OBS = "final_critic_obs"
 """Key of `extras`: [F, C] their true last critic observations."""
 DROPPED_ROWS = "dropped_rows"
 """Key of `extras`: environments whose transition is a placeholder of the NaN guard."""
+
+
+StepTensors = tuple[TensorDict, Tensor, Tensor, dict[str, Any]]
+"""What a step returns: observation groups, rewards[E], dones[E], extras."""
 
 
 class SlotVecEnv(VecEnv):
@@ -73,17 +78,28 @@ class SlotVecEnv(VecEnv):
         port = self._port
         return observations(self._tensor(port.obs), self._tensor(port.critic_obs))
 
-    def step(self, actions: Tensor) -> tuple[TensorDict, Tensor, Tensor, dict[str, Any]]:
-        """Let the collector apply actions[E, A] and wait for what follows.
+    def step(self, actions: Tensor) -> StepTensors:
+        """`begin`, then `finish`."""
+        self.begin(actions)
+        return self.finish()
+
+    def begin(self, actions: Tensor) -> None:
+        """Let the collector apply actions[E, A].
+
+        Raises:
+            NonFiniteError: an action is not finite; names the environment.
+        """
+        self._answer(actions)
+
+    def finish(self) -> StepTensors:
+        """Wait for what follows the actions.
 
         Returns:
             Observation groups, rewards[E], dones[E], extras.
 
         Raises:
-            NonFiniteError: an action is not finite; names the environment.
             Closed, PeerDead: the run ends while waiting.
         """
-        self._answer(actions)
         self._await_request()
         port = self._port
         rows = np.flatnonzero(port.truncated > port.terminated)  # never both: an end wins

@@ -16,13 +16,26 @@ What costs time and changes none of them is left out:
 
 * rows are put in the order of the minibatches once, not per epoch, which all share one order;
 * observations are scaled once, because the normalisers stand still during the epochs;
-* no actions are drawn from the new policy, and a Gaussian's formulas are written out;
+* no actions are drawn from the new policy;
+* the losses are differentiated by hand down to the networks' outputs (below), autograd does the
+  networks: the rows have twelve columns there, and fifty small operations cost more than a product;
 * values of a rollout are computed at its end in one pass, not tick by tick;
 * gradients and parameters are one vector per network, so a step is one kernel.
+
+With z = (a - mean) / std, and a ratio counted where the clipped branch does not win:
+
+    dL_pi / dmean    = -A r [counted] z / std / M
+    dL_pi / dlog_std = sum_M( -A r [counted] (z^2 - 1) / M ) - c_ent
+    dL_v / dV        = c_v 2 (V - R) / M          where the plain error is the larger one, else
+                       c_v 2 (V_clipped - R) / M  where V has not left the clip range, else 0
+
+While it collects, a transition may be stored after the next actions are on their way: `act` and
+`process_env_step` meet in a queue.
 
 Legend: B rows of the rollout, M rows of a minibatch, O observation, C critic observation, A action.
 """
 
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -30,11 +43,11 @@ from dataclasses import dataclass
 import torch
 from rsl_rl.algorithms import PPO
 from rsl_rl.modules.distribution import GaussianDistribution
+from rsl_rl.storage import RolloutStorage
 from tensordict import TensorDict
 from torch import Tensor
 
 from unilab_core.nets.gaussian import entropy, kl_divergence, log_prob
-from unilab_learner.algos.appo import surrogate_loss, value_loss
 from unilab_learner.losses.guarded_adam import flatten_parameters
 
 LR_MIN, LR_MAX, LR_FACTOR = 1e-5, 1e-2, 1.5
@@ -81,13 +94,18 @@ class SideBySidePPO(PPO):
 
     def use_optimizer(self, *, eps: float) -> None:
         """Adam (arXiv 1412.6980) over one vector per network, in one fused kernel."""
-        self._params = [list(net.parameters()) for net in (self.actor, self.critic)]
-        self._flats = [torch.nn.Parameter(flatten_parameters(params)) for params in self._params]
-        self.optimizer = torch.optim.Adam(self._flats, lr=self.learning_rate, eps=eps, fused=True)
+        self._acted: deque[RolloutStorage.Transition] = deque()
         distribution = self.actor.distribution
         assert isinstance(distribution, GaussianDistribution), "the actor is no Gaussian"
         self._log_std = distribution.get_parameter("log_std_param")
         self._log_std_limits = distribution.log_std_range
+        self._params = [list(net.mlp.parameters()) for net in (self.actor, self.critic)]
+        # The spread last: its gradient is not autograd's.
+        self._flats = [
+            torch.nn.Parameter(flatten_parameters([*self._params[0], self._log_std])),
+            torch.nn.Parameter(flatten_parameters(self._params[1])),
+        ]
+        self.optimizer = torch.optim.Adam(self._flats, lr=self.learning_rate, eps=eps, fused=True)
         self._second: ThreadPoolExecutor | None = None
         threads = torch.get_num_threads()
         if torch.device(self.device).type == "cpu" and threads > 1:
@@ -98,8 +116,8 @@ class SideBySidePPO(PPO):
             )
 
     def act(self, obs: TensorDict) -> Tensor:
-        """Draw actions[E, A] and remember what will be stored with them, but no values."""
-        transition = self.transition
+        """Draw actions[E, A] and queue what will be stored with them, but no values."""
+        transition = RolloutStorage.Transition()
         actor = self.actor
         mean = actor.mlp(actor.get_latent(obs))
         std = self._std()
@@ -110,12 +128,20 @@ class SideBySidePPO(PPO):
         transition.actions_log_prob = log_prob(actions, mean, std)
         transition.distribution_params = (mean, std.expand_as(mean))
         transition.observations = obs
+        self._acted.append(transition)
         return actions
 
+    def process_env_step(
+        self, obs: TensorDict, rewards: Tensor, dones: Tensor, extras: dict[str, Tensor]
+    ) -> None:
+        """Store what followed the oldest `act` that is not stored yet."""
+        self.transition = self._acted.popleft()
+        super().process_env_step(obs, rewards, dones, extras)
+
     def values_of(self, rows: Tensor) -> Tensor:
-        """Values[F] of the states that environments rows[F] have just acted in."""
-        observations = self.transition.observations
-        assert observations is not None, "values_of before act"
+        """Values[F] of the states in which environments rows[F] acted last, of those not stored."""
+        observations = self._acted[0].observations
+        assert observations is not None, "act queues observations"
         return self.critic(observations[rows]).squeeze(-1)
 
     def compute_returns(self, obs: TensorDict) -> None:
@@ -195,31 +221,51 @@ class SideBySidePPO(PPO):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Set the policy's gradient; surrogate loss, entropy and KL(old || new) of the rows."""
         with self._autocast():
-            mean = self.actor.mlp(rows.latent[part]).float()
-        std = self._std()
-        advantages = rows.advantages[part]
-        if self.normalize_advantage_per_mini_batch:
-            advantages = (advantages - advantages.mean()) / (advantages.std() + ADVANTAGE_EPS)
-        ratio = (log_prob(rows.actions[part], mean, std) - rows.log_prob[part]).exp()
-        surrogate = surrogate_loss(ratio, advantages, self.clip_param)
-        spread = entropy(std)
-        self._differentiate(0, surrogate - self.entropy_coef * spread)
+            out = self.actor.mlp(rows.latent[part])
         with torch.no_grad():
+            mean, std = out.float(), self._std()
+            advantages = rows.advantages[part]
+            if self.normalize_advantage_per_mini_batch:
+                advantages = (advantages - advantages.mean()) / (advantages.std() + ADVANTAGE_EPS)
+            actions = rows.actions[part]
+            ratio = (log_prob(actions, mean, std) - rows.log_prob[part]).exp()
+            plain = advantages * ratio
+            clipped = advantages * ratio.clamp(1.0 - self.clip_param, 1.0 + self.clip_param)
+            surrogate = -torch.minimum(plain, clipped).mean()
+            weight = torch.where(plain <= clipped, plain, 0.0) / -plain.numel()
+            z = (actions - mean) / std
+            by_mean = weight.unsqueeze(-1) * z
+            by_log_std = (by_mean * z).sum(dim=0) - weight.sum() - self.entropy_coef
             kl = kl_divergence(rows.mean[part], old_std, mean, std).mean()
-        return surrogate.detach(), spread.detach(), kl
+            spread = entropy(std)
+        self._backward(0, out, by_mean / std, by_log_std)
+        return surrogate, spread, kl
 
     def _critic_gradient(self, rows: ValueRows, part: slice) -> Tensor:
         """Set the value function's gradient; the value loss of the rows."""
         with self._autocast():
-            values = self.critic.mlp(rows.latent[part]).float().squeeze(-1)
-        clip = self.clip_param if self.use_clipped_value_loss else None
-        loss = value_loss(values, rows.values[part], rows.returns[part], clip)
-        self._differentiate(1, self.value_loss_coef * loss)
-        return loss.detach()
+            out = self.critic.mlp(rows.latent[part])
+        with torch.no_grad():
+            values = out.float().squeeze(-1)
+            error = values - rows.returns[part]
+            loss = error.square()
+            slope = error
+            if self.use_clipped_value_loss:
+                moved = values - rows.values[part]
+                limited = moved.clamp(-self.clip_param, self.clip_param)
+                clipped_error = error - moved + limited
+                clipped_loss = clipped_error.square()
+                inside = torch.where(moved == limited, clipped_error, 0.0)
+                slope = torch.where(loss >= clipped_loss, slope, inside)
+                loss = torch.maximum(loss, clipped_loss)
+            by_value = slope * (2.0 * self.value_loss_coef / slope.numel())
+        self._backward(1, out, by_value.unsqueeze(-1))
+        return loss.mean()
 
-    def _differentiate(self, network: int, loss: Tensor) -> None:
-        grads = torch.autograd.grad(loss, self._params[network])
-        grad = torch.cat([part.reshape(-1) for part in grads])
+    def _backward(self, network: int, out: Tensor, by_out: Tensor, *by_more: Tensor) -> None:
+        """Gradient of one network from that of its output, clipped to `max_grad_norm`."""
+        grads = torch.autograd.grad(out, self._params[network], by_out.to(out.dtype))
+        grad = torch.cat([part.reshape(-1) for part in (*grads, *by_more)])
         norm = torch.linalg.vector_norm(grad)
         self._flats[network].grad = grad * (self.max_grad_norm / (norm + CLIP_EPS)).clamp(max=1.0)
 

@@ -49,6 +49,7 @@ def updated(algorithm):
         {"preset": "gym", "activation": "tanh"},
         {"use_clipped_value_loss": False, "schedule": "fixed", "learning_rate": 1e-2},
         {"max_grad_norm": 1e-3, "value_loss_coef": 0.5, "entropy_coef": 0.1},
+        {"schedule": "fixed", "learning_rate": 2e-2, "num_learning_epochs": 5},
         {"num_mini_batches": 4, "num_learning_epochs": 3, "desired_kl": 1e-6},
     ],
 )
@@ -106,6 +107,28 @@ def test_values_of_some_rows_are_those_of_the_state_acted_in():
     with torch.inference_mode():
         algorithm.act(obs)
         torch.testing.assert_close(algorithm.values_of(rows), algorithm.critic(obs)[rows, 0])
+
+
+@torch.inference_mode()
+def test_a_transition_may_be_stored_after_the_next_actions_are_drawn():
+    early, late = build(config()), build(config())
+    for algorithm, delay in ((early, 0), (late, 1)):
+        torch.manual_seed(6)
+        waiting = []
+        for step in range(T):
+            obs = observations(torch.full((E, 3), float(step)), torch.full((E, 4), float(step)))
+            algorithm.act(obs)
+            waiting.append(float(step))
+            if len(waiting) > delay:
+                algorithm.process_env_step(
+                    obs, torch.full((E,), waiting.pop(0)), torch.zeros(E), {}
+                )
+        for reward in waiting:
+            algorithm.process_env_step(obs, torch.full((E,), reward), torch.zeros(E), {})
+    for name in ("rewards", "actions", "actions_log_prob"):
+        assert torch.equal(getattr(early.storage, name), getattr(late.storage, name))
+    assert torch.equal(early.storage.observations["policy"], late.storage.observations["policy"])
+    assert early.storage.observations["policy"][:, 0, 0].tolist() == [0.0, 1.0, 2.0, 3.0, 4.0]
 
 
 def test_a_second_thread_changes_no_number(monkeypatch):
