@@ -125,7 +125,6 @@ class SideBySidePPO(PPO):
         transition.hidden_states = (None, None)
         transition.actions = actions
         transition.values = mean.new_zeros(mean.shape[0], 1)  # see `compute_returns`
-        transition.actions_log_prob = log_prob(actions, mean, std)
         transition.distribution_params = (mean, std.expand_as(mean))
         transition.observations = obs
         self._acted.append(transition)
@@ -135,7 +134,13 @@ class SideBySidePPO(PPO):
         self, obs: TensorDict, rewards: Tensor, dones: Tensor, extras: dict[str, Tensor]
     ) -> None:
         """Store what followed the oldest `act` that is not stored yet."""
-        self.transition = self._acted.popleft()
+        transition = self._acted.popleft()
+        actions, params = transition.actions, transition.distribution_params
+        assert actions is not None, "act fills them"
+        assert params is not None, "act fills them"
+        # Here and not in `act`: nobody waits for it.
+        transition.actions_log_prob = log_prob(actions, params[0], params[1][0])
+        self.transition = transition
         super().process_env_step(obs, rewards, dones, extras)
 
     def values_of(self, rows: Tensor) -> Tensor:
