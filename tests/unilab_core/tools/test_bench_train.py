@@ -12,17 +12,28 @@ from unilab_core.nets.policy_spec import policy_spec
 from unilab_core.tools.bench import train_bound
 from unilab_core.tools.bench.train import report, run
 
-BOUNDS = [{"rollout_s": 3.0, "physics_s": 2.5, "forward_s": 0.5, "update_s": 1.0}]
+BOUNDS = [
+    {
+        "rollout_s": 3.0,
+        "physics_s": 2.5,
+        "forward_s": 0.5,
+        "update_s": 1.0,
+        "update_at_once_s": 0.5,
+    }
+]
 WALLS = [
     {"wall_s": 4.0, "collection_s": 3.0, "learning_s": 1.0},
     {"wall_s": 6.0, "collection_s": 4.0, "learning_s": 2.0},
 ]
 
 
-@pytest.mark.parametrize(("algo", "ratio", "ok"), [("ppo", 0.8, False), ("appo", 0.6, False)])
-def test_turns_add_up_and_overlapping_roles_count_once(algo, ratio, ok):
+@pytest.mark.parametrize(
+    ("algo", "ratio", "at_once", "ok"), [("ppo", 0.8, 0.7, False), ("appo", 0.6, 0.6, False)]
+)
+def test_turns_add_up_and_overlapping_roles_count_once(algo, ratio, at_once, ok):
     got = report(algo, WALLS, BOUNDS, steps=100, settings={})
     assert got.rows[0]["ratio"] == pytest.approx(ratio)
+    assert got.rows[0]["ratio_at_once"] == pytest.approx(at_once)
     assert got.rows[0]["steps_per_s"] == pytest.approx(20.0)
     assert got.ok is ok
 
@@ -51,7 +62,8 @@ def test_every_part_of_the_bound_takes_time(algo, steps, num_threads, monkeypatc
         found = train_bound.measure(config, "go2_joystick_flat", "both", 0.0, num_threads, policy)
     finally:
         torch.set_num_threads(before)
-    assert set(found) == {"rollout_s", "physics_s", "forward_s", "update_s"}
+    assert set(found) == set(BOUNDS[0])
+    assert (found["update_s"] == found["update_at_once_s"]) == (num_threads == 1)
     assert found["rollout_s"] > max(found["physics_s"], found["forward_s"])
     assert min(found.values()) > 0.0
 

@@ -8,8 +8,9 @@
              costs a fifth more, so a bound has to see the states of the training beside it.
 ``update``   one forward pass of the value function on the rollout (APPO: and of the target policy),
              then epochs times minibatches of forward and backward passes of both networks at the
-             size of a minibatch; no losses, no optimiser, no copies. With more than one thread the
-             networks share them and run at once, which is quicker than all threads per product.
+             size of a minibatch; no losses, no optimiser, no copies. With more than one thread this
+             is timed in both ways there are: all threads for each product, as torch does it, and
+             both networks at once with half of them each (docs/adr/0020).
 ``both``     one after the other.
 
 Prints one JSON object with the median seconds of each part, and of the two halves of a rollout.
@@ -68,12 +69,11 @@ class Products:
         self._size = rows // algo.num_mini_batches
         self._obs = torch.randn(rows, obs_width)
         self._critic_obs = torch.randn(rows + algo.num_envs, critic_width)
-        each = max(1, num_threads // 2)
-        torch.set_num_threads(each)
+        self._num_threads = num_threads
         self._second = None
         if num_threads > 1:
             self._second = ThreadPoolExecutor(
-                1, initializer=torch.set_num_threads, initargs=(each,)
+                1, initializer=torch.set_num_threads, initargs=(num_threads // 2,)
             )
 
     @torch.inference_mode()
@@ -83,20 +83,30 @@ class Products:
 
     def update(self) -> dict[str, float]:
         """Seconds of the passes that one iteration learns with."""
+        torch.set_num_threads(self._num_threads)
+        alternating_s = self._seconds(None)
+        found = {"update_s": alternating_s, "update_at_once_s": alternating_s}
+        if self._second is not None:
+            torch.set_num_threads(self._num_threads // 2)
+            found["update_at_once_s"] = self._seconds(self._second)
+            torch.set_num_threads(self._num_threads)
+        return found
+
+    def _seconds(self, second: ThreadPoolExecutor | None) -> float:
         start_s = time.perf_counter()
         with torch.inference_mode():
             self._value.of_scaled(self._critic_obs)
             if self._algo.algo == "appo":
                 self._policy.of_scaled(self._obs)
         for _ in range(self._algo.num_learning_epochs * self._algo.num_mini_batches):
-            if self._second is None:
+            if second is None:
                 self._value_pass()
                 self._policy_pass()
                 continue
-            beside = self._second.submit(self._value_pass)
+            beside = second.submit(self._value_pass)
             self._policy_pass()
             beside.result()
-        return {"update_s": time.perf_counter() - start_s}
+        return time.perf_counter() - start_s
 
     def _policy_pass(self) -> None:
         mean, _ = self._policy.of_scaled(self._obs[: self._size])
