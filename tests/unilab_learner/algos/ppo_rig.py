@@ -43,6 +43,7 @@ def config(**changes):
 
 def build(cfg, seed=0):
     torch.manual_seed(seed)
+    torch.set_num_threads(2)  # an earlier build halved it
     return build_ppo(
         cfg, obs_width=O, critic_obs_width=C, action_width=A, device=torch.device("cpu")
     )

@@ -133,6 +133,7 @@ def test_a_transition_may_be_stored_after_the_next_actions_are_drawn():
 
 def test_a_second_thread_changes_no_number(monkeypatch):
     one, two = build(config()), build(config())
+    assert two._second is not None
     monkeypatch.setattr(one, "_second", None)
     for algorithm in (one, two):
         torch.manual_seed(4)
