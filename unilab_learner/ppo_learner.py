@@ -71,7 +71,7 @@ class PpoLearner:
 
     @torch.inference_mode()
     def act(self, obs: TensorDict) -> Tensor:
-        """Exploring actions[E, A]; the library remembers what it will store with them."""
+        """Exploring actions[E, A]; what is stored with them waits in the algorithm."""
         return self.algorithm.act(obs)
 
     @torch.inference_mode()

@@ -71,9 +71,10 @@ class TracedSlotVecEnv(SlotVecEnv):
         if self.timeline is not None:
             self.timeline.requested(start_ns)
 
-    def _answer(self, actions: Tensor) -> None:
+    def begin(self, actions: Tensor) -> None:
+        """As the plain environment."""
         start_ns = time.monotonic_ns()
-        super()._answer(actions)
+        super().begin(actions)
         if self.timeline is not None:
             self.timeline.responded(start_ns)
 

@@ -44,7 +44,7 @@ StepTensors = tuple[TensorDict, Tensor, Tensor, dict[str, Any]]
 class SlotVecEnv(VecEnv):
     """E environments in another process.
 
-    `extras` of a step holds `log` (by the names of EnvSpec.log_keys) and the two keys above in
+    `extras` of a step holds `log` (by the names of EnvSpec.log_keys) and the three keys above in
     place of the library's `time_outs`, which could not carry the final observations.
     """
 
@@ -84,12 +84,21 @@ class SlotVecEnv(VecEnv):
         return self.finish()
 
     def begin(self, actions: Tensor) -> None:
-        """Let the collector apply actions[E, A].
+        """Let the collector apply actions[E, A]; the slot is its own until `finish`.
 
         Raises:
             NonFiniteError: an action is not finite; names the environment.
         """
-        self._answer(actions)
+        seq = self._seq
+        assert seq is not None, "get_observations comes first"
+        np.copyto(self._port.actions, actions.cpu().numpy())
+        finite = np.isfinite(self._port.actions).all(axis=1)
+        if not finite.all():
+            raise NonFiniteError(source="action", env=int(np.argmin(finite)), step=seq)
+        self._beat.phase("training/inference_response")
+        self._port.respond(seq, self._policy_version())  # SYNC POINT: response
+        self._seq = None
+        self._beat.advance()
 
     def finish(self) -> StepTensors:
         """Wait for what follows the actions.
@@ -120,17 +129,6 @@ class SlotVecEnv(VecEnv):
         assert seq is not None
         self._port.respond(seq, self._policy_version(), closed=True)  # SYNC POINT: response
         self._seq = None
-
-    def _answer(self, actions: Tensor) -> None:
-        seq = self._seq
-        assert seq is not None, "get_observations comes first"
-        np.copyto(self._port.actions, actions.cpu().numpy())
-        finite = np.isfinite(self._port.actions).all(axis=1)
-        if not finite.all():
-            raise NonFiniteError(source="action", env=int(np.argmin(finite)), step=seq)
-        self._beat.phase("training/inference_response")
-        self._port.respond(seq, self._policy_version())  # SYNC POINT: response
-        self._beat.advance()
 
     def _await_request(self) -> None:
         self._beat.phase("training/wait_for_inference_request", awaits="collector")

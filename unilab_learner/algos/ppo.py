@@ -50,7 +50,7 @@ def build_ppo(
 ) -> SideBySidePPO:
     """Build models, storage and algorithm; `torch.manual_seed` first for repeatable weights.
 
-    On a CPU torch's number of threads is halved: each network learns with its own half.
+    On a CPU each network learns with half of the threads that torch has now.
     """
     preset = PRESETS[cfg.preset]
     sample = observations(

@@ -6,9 +6,9 @@ apart:
     L_pi = mean( max(-A r, -A clip(r, 1 - eps, 1 + eps)) ) - c_ent H      actor
     L_v  = c_v mean( max((V - R)^2, (V_old + clip(V - V_old, -eps, eps) - R)^2) )   critic
 
-So on a CPU each network takes one thread of its own for a minibatch instead of both threads for
-every product: a product of 1536 x 128 rows is too small to be worth two threads (two cores: 14 ms
-per minibatch as the library does it, 10 ms side by side). The steps of both wait for the KL
+So on a CPU with more than one thread each network takes half of them for a minibatch instead of
+all for every product: a product of 1536 x 128 rows is too small to be worth two threads (two cores:
+14 ms per minibatch as the library does it, 10 ms side by side). The steps of both wait for the KL
 divergence, which drives the learning rate.
 
 The numbers are the library's (`tests/unilab_learner/algos/test_side_by_side_ppo.py` compares them).
@@ -32,7 +32,8 @@ With z = (a - mean) / std, and a ratio counted where the clipped branch does not
 While it collects, a transition may be stored after the next actions are on their way: `act` and
 `process_env_step` meet in a queue.
 
-Legend: B rows of the rollout, M rows of a minibatch, O observation, C critic observation, A action.
+Legend: B rows of the rollout, M rows of a minibatch, E environments, F some of them, O observation,
+C critic observation; in shapes A action, in formulas A advantage, V value, R return, r ratio.
 """
 
 from collections import deque
@@ -89,11 +90,13 @@ class SideBySidePPO(PPO):
     """PPO whose `update` learns actor and critic at once, on a CPU in two threads.
 
     Feed-forward Gaussian actors with a learned logarithm of the standard deviation, one device, no
-    intrinsic reward and no symmetry. `use_optimizer` once before the first `update`.
+    intrinsic reward and no symmetry. `use_optimizer` once, before anything else.
     """
 
     def use_optimizer(self, *, eps: float) -> None:
         """Adam (arXiv 1412.6980) over one vector per network, in one fused kernel."""
+        unknown = (self.rnd, self.symmetry, self.is_multi_gpu or None)
+        assert unknown == (None, None, None), "not part of this update"
         self._acted: deque[RolloutStorage.Transition] = deque()
         distribution = self.actor.distribution
         assert isinstance(distribution, GaussianDistribution), "the actor is no Gaussian"
@@ -107,14 +110,13 @@ class SideBySidePPO(PPO):
         ]
         self.optimizer = torch.optim.Adam(self._flats, lr=self.learning_rate, eps=eps, fused=True)
         self._second: ThreadPoolExecutor | None = None
-        threads = torch.get_num_threads()
-        if torch.device(self.device).type == "cpu" and threads > 1:
-            # Each network's products get half of the threads, in the acting policy too.
-            torch.set_num_threads(threads // 2)
+        self._num_threads = torch.get_num_threads()
+        if torch.device(self.device).type == "cpu" and self._num_threads > 1:
             self._second = ThreadPoolExecutor(
-                1, "critic", initializer=torch.set_num_threads, initargs=(threads // 2,)
+                1, "critic", initializer=torch.set_num_threads, initargs=(self._num_threads // 2,)
             )
 
+    @torch.inference_mode()
     def act(self, obs: TensorDict) -> Tensor:
         """Draw actions[E, A] and queue what will be stored with them, but no values."""
         transition = RolloutStorage.Transition()
@@ -122,7 +124,6 @@ class SideBySidePPO(PPO):
         mean = actor.mlp(actor.get_latent(obs))
         std = self._std()
         actions = mean + std * torch.randn_like(mean)
-        transition.hidden_states = (None, None)
         transition.actions = actions
         transition.values = mean.new_zeros(mean.shape[0], 1)  # see `compute_returns`
         transition.distribution_params = (mean, std.expand_as(mean))
@@ -130,6 +131,7 @@ class SideBySidePPO(PPO):
         self._acted.append(transition)
         return actions
 
+    @torch.inference_mode()
     def process_env_step(
         self, obs: TensorDict, rewards: Tensor, dones: Tensor, extras: dict[str, Tensor]
     ) -> None:
@@ -143,14 +145,17 @@ class SideBySidePPO(PPO):
         self.transition = transition
         super().process_env_step(obs, rewards, dones, extras)
 
+    @torch.inference_mode()
     def values_of(self, rows: Tensor) -> Tensor:
-        """Values[F] of the states in which environments rows[F] acted last, of those not stored."""
+        """Values[F] of the states of environments rows[F] at the oldest `act` not stored yet."""
         observations = self._acted[0].observations
         assert observations is not None, "act queues observations"
         return self.critic(observations[rows]).squeeze(-1)
 
+    @torch.inference_mode()
     def compute_returns(self, obs: TensorDict) -> None:
         """Values of the whole rollout, then its returns and advantages."""
+        assert not self._acted, "a transition was acted but not stored"
         stored = self.storage
         values = self.critic(stored.observations.flatten(0, 1))
         stored.values.copy_(values.view_as(stored.values))
@@ -159,19 +164,16 @@ class SideBySidePPO(PPO):
     def update(self) -> dict[str, float]:
         """Run the epochs over the stored rollout and return the mean losses."""
         policy, value, old_std = self._rows()
-        size = policy.actions.shape[0] // self.num_mini_batches
-        totals = torch.zeros(3)
+        totals = torch.zeros(3, device=self.device)
         num_steps = self.num_learning_epochs * self.num_mini_batches
-        for step in range(num_steps):
-            start = step % self.num_mini_batches * size
-            part = slice(start, start + size)
-            critic = self._beside(lambda part=part: self._critic_gradient(value, part))
-            surrogate, spread, kl = self._actor_gradient(policy, old_std, part)
-            value_term = critic.result()
-            if self.schedule == "adaptive" and self.desired_kl is not None:
-                self._adapt(kl.item())
-            self.optimizer.step()
-            totals += torch.stack([value_term, surrogate, spread]).cpu()
+        if self._second is not None:  # which has the other half
+            torch.set_num_threads(self._num_threads - self._num_threads // 2)
+        try:
+            for step in range(num_steps):
+                totals += self._step(policy, value, old_std, step % self.num_mini_batches)
+        finally:
+            if self._second is not None:
+                torch.set_num_threads(self._num_threads)
         observations = self.storage.observations.flatten(0, 1)
         self.actor.update_normalization(observations)
         self.critic.update_normalization(observations)
@@ -179,6 +181,20 @@ class SideBySidePPO(PPO):
         return dict(
             zip(("value", "surrogate", "entropy"), (totals / num_steps).tolist(), strict=True)
         )
+
+    def _step(
+        self, policy: PolicyRows, value: ValueRows, old_std: Tensor, minibatch: int
+    ) -> Tensor:
+        """One optimiser step of both networks; value loss, surrogate loss and entropy, [3]."""
+        size = policy.actions.shape[0] // self.num_mini_batches
+        part = slice(minibatch * size, (minibatch + 1) * size)
+        critic = self._beside(lambda: self._critic_gradient(value, part))
+        surrogate, spread, kl = self._actor_gradient(policy, old_std, part)
+        value_term = critic.result()
+        if self.schedule == "adaptive" and self.desired_kl is not None:
+            self._adapt(kl.item())
+        self.optimizer.step()
+        return torch.stack([value_term, surrogate, spread])
 
     @torch.no_grad()
     def mean_std(self) -> Tensor:
@@ -237,10 +253,12 @@ class SideBySidePPO(PPO):
             plain = advantages * ratio
             clipped = advantages * ratio.clamp(1.0 - self.clip_param, 1.0 + self.clip_param)
             surrogate = -torch.minimum(plain, clipped).mean()
-            weight = torch.where(plain <= clipped, plain, 0.0) / -plain.numel()
+            # A product and not a choice: an infinite ratio has to show in the gradient.
+            weight = plain * (plain <= clipped) / -plain.numel()
             z = (actions - mean) / std
             by_mean = weight.unsqueeze(-1) * z
             by_log_std = (by_mean * z).sum(dim=0) - weight.sum() - self.entropy_coef
+            by_log_std *= self._log_std == self._log_std.clamp(*self._log_std_limits)
             kl = kl_divergence(rows.mean[part], old_std, mean, std).mean()
             spread = entropy(std)
         self._backward(0, out, by_mean / std, by_log_std)
@@ -260,7 +278,7 @@ class SideBySidePPO(PPO):
                 limited = moved.clamp(-self.clip_param, self.clip_param)
                 clipped_error = error - moved + limited
                 clipped_loss = clipped_error.square()
-                inside = torch.where(moved == limited, clipped_error, 0.0)
+                inside = clipped_error * (moved == limited)
                 slope = torch.where(loss >= clipped_loss, slope, inside)
                 loss = torch.maximum(loss, clipped_loss)
             by_value = slope * (2.0 * self.value_loss_coef / slope.numel())

@@ -100,13 +100,14 @@ def test_actions_spread_as_the_policy_says():
     assert actions.std(dim=0).tolist() == pytest.approx([0.3] * A, rel=0.03)
 
 
-def test_values_of_some_rows_are_those_of_the_state_acted_in():
+def test_values_of_some_rows_are_those_of_the_oldest_state_not_stored():
     algorithm = build(config())
-    obs = observations(torch.randn(E, 3), torch.randn(E, 4))
+    first, second = (observations(torch.randn(E, 3), torch.randn(E, 4)) for _ in range(2))
     rows = torch.tensor([4, 1])
     with torch.inference_mode():
-        algorithm.act(obs)
-        torch.testing.assert_close(algorithm.values_of(rows), algorithm.critic(obs)[rows, 0])
+        algorithm.act(first)
+        algorithm.act(second)
+        torch.testing.assert_close(algorithm.values_of(rows), algorithm.critic(first)[rows, 0])
 
 
 @torch.inference_mode()
@@ -139,5 +140,24 @@ def test_a_second_thread_changes_no_number(monkeypatch):
         torch.manual_seed(4)
         collect(algorithm)
         updated(algorithm)
-    for left, right in zip(one.critic.parameters(), two.critic.parameters(), strict=True):
-        assert torch.equal(left, right)
+    for left, right in zip(one.optimizer.param_groups, two.optimizer.param_groups, strict=True):
+        assert all(map(torch.equal, left["params"], right["params"]))
+    assert torch.get_num_threads() == 2
+
+
+def test_an_infinite_ratio_reaches_the_weights_where_the_job_is_stopped():
+    algorithm = build(config())
+    collect(algorithm)
+    with torch.inference_mode():
+        algorithm.storage.actions_log_prob[0, 0] = -1e4
+        algorithm.storage.advantages[0, 0] = 1.0
+    updated(algorithm)
+    assert not all(bool(torch.isfinite(param).all()) for param in algorithm.actor.parameters())
+
+
+def test_a_transition_that_was_not_stored_is_not_learned_from_by_accident():
+    algorithm = build(config())
+    last = collect(algorithm)
+    algorithm.act(last)
+    with pytest.raises(AssertionError, match="not stored"):
+        algorithm.compute_returns(last)

@@ -3,9 +3,10 @@
     training   the real launcher, collector and learner; median Iter Wall of the iterations
     bound      physics and matrix products of one iteration alone (train_bound.py)
 
-PPO's roles take turns, so its bound is the sum of rollout and update, each with the threads of its
-role. Its products are counted as torch does them, with all threads for one product; beside that
-stands the ratio to a bound in which both networks learn at once, as ours do (docs/adr/0020).
+PPO's roles take turns, so its bound is the sum of rollout and update in one process, with the
+threads of the larger role. Its products are counted as torch does them, with all threads for one
+product; beside that stands the ratio to a bound in which both networks learn at once, as PPO's do
+(docs/adr/0020).
 APPO's roles overlap, so both run at the same time in two processes and the slower one is the bound.
 Blocks of the two kinds alternate; the ratio is the median of those of neighbouring blocks. The
 robots of a bound are moved by the policy of the training before it.
