@@ -9,7 +9,8 @@ apart:
 So on a CPU with more than one thread each network takes half of them for a minibatch instead of
 all for every product: a product of 1536 x 128 rows is too small to be worth two threads (two cores:
 14 ms per minibatch as the library does it, 10 ms side by side). The steps of both wait for the KL
-divergence, which drives the learning rate.
+divergence, which drives the learning rate. Small networks are left to one thread: there the two
+would mostly wait for each other.
 
 The numbers are the library's (`tests/unilab_learner/algos/test_side_by_side_ppo.py` compares them).
 What costs time and changes none of them is left out:
@@ -54,6 +55,8 @@ from unilab_learner.losses.guarded_adam import flatten_parameters
 LR_MIN, LR_MAX, LR_FACTOR = 1e-5, 1e-2, 1.5
 """The library's adaptive schedule: the rate moves by the factor when KL leaves [d / 2, 2 d]."""
 ADVANTAGE_EPS = 1e-8
+MIN_PRODUCTS = 4_000_000
+"""Multiplications of one forward pass from which a second thread pays: about half a millisecond."""
 CLIP_EPS = 1e-6
 """Of torch's `clip_grad_norm_`."""
 
@@ -111,7 +114,9 @@ class SideBySidePPO(PPO):
         self.optimizer = torch.optim.Adam(self._flats, lr=self.learning_rate, eps=eps, fused=True)
         self._second: ThreadPoolExecutor | None = None
         self._num_threads = torch.get_num_threads()
-        if torch.device(self.device).type == "cpu" and self._num_threads > 1:
+        size = self.storage.num_envs * self.storage.num_transitions_per_env // self.num_mini_batches
+        is_worth_it = size * self._flats[1].numel() >= MIN_PRODUCTS
+        if torch.device(self.device).type == "cpu" and self._num_threads > 1 and is_worth_it:
             self._second = ThreadPoolExecutor(
                 1, "critic", initializer=torch.set_num_threads, initargs=(self._num_threads // 2,)
             )

@@ -145,6 +145,11 @@ def test_a_second_thread_changes_no_number(monkeypatch):
     assert torch.get_num_threads() == 2
 
 
+def test_small_networks_learn_in_one_thread(monkeypatch):
+    monkeypatch.setattr("unilab_learner.algos.side_by_side_ppo.MIN_PRODUCTS", 1_000_000)
+    assert build(config())._second is None
+
+
 def test_an_infinite_ratio_reaches_the_weights_where_the_job_is_stopped():
     algorithm = build(config())
     collect(algorithm)
