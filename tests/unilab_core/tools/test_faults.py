@@ -9,7 +9,7 @@ from unilab_core.run.faults import PHASES, require_occurs
 from unilab_core.tools.faults.arguments import ALGOS
 from unilab_core.tools.faults.cases import quick, sweep
 from unilab_core.tools.faults.cycles import Sample, slopes
-from unilab_core.tools.faults.nemesis import expected_codes, plan_round
+from unilab_core.tools.faults.nemesis import ALONE, expected_codes, plan_round
 from unilab_core.tools.faults.sweep import ROWS, markdown, merge, table_rows
 from unilab_core.tools.faults.watch import Point
 
@@ -99,6 +99,18 @@ def test_rounds_of_the_nemesis_follow_from_seed_and_number():
     # A launcher that is stopped for ever is nobody's to find.
     assert not [o for o in rounds if o.blow == "stop" and o.victim in ("launcher", "everybody")]
     assert all(expected_codes(one) for one in rounds)
+
+
+def test_a_launcher_that_is_still_importing_may_die_of_the_signal_that_asks_it_to_end():
+    paused = next(one for one in map(_first_plan, range(200)) if one.blow == "pause")
+    paused.phase = "3 processes"
+    assert expected_codes(paused) == {143}
+    paused.phase = ALONE
+    assert expected_codes(paused) == {143, -15}
+
+
+def _first_plan(index):
+    return plan_round(5, index, ALGOS)
 
 
 def test_what_grows_with_every_cycle_is_not_flat():

@@ -35,6 +35,8 @@ BLOWS = ("kill", "segv", "stop", "pause")
 LATEST_S = 6.0
 """A blow lands within this time of the start: in the start-up, the training, or between."""
 PAUSE_S = 1.0
+ALONE = "1 processes"
+"""Phase in which the launcher has not started a child yet."""
 END_BOUND_S = 90.0
 START_BOUND_S = 120.0
 LOOK_S = 0.02
@@ -97,8 +99,11 @@ def plan_round(seed: int, index: int, algos: Sequence[str]) -> Round:
 
 def expected_codes(plan: Round) -> frozenset[int]:
     """Exit codes of the launcher that the blow allows, whenever it lands."""
-    if plan.blow == "pause":
-        return frozenset({128 + signal.SIGTERM})  # it goes on, and is then asked to end
+    if plan.blow == "pause":  # it goes on, and is then asked to end
+        codes = {128 + signal.SIGTERM}
+        if plan.phase == ALONE:  # perhaps still importing: dead by the signal, 143 to a shell
+            codes.add(-signal.SIGTERM)
+        return frozenset(codes)
     if plan.blow == "stop":
         return frozenset({int(ExitCode.HANG)})
     if plan.victim in ("launcher", "everybody"):
