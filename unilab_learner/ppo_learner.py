@@ -27,8 +27,8 @@ from unilab_learner.algos.ppo import (
     build_ppo,
     export_policy,
     replace_rows,
-    set_learning_rate,
 )
+from unilab_learner.algos.side_by_side_ppo import set_learning_rate
 from unilab_learner.losses.reward_scaler import RewardScaler
 from unilab_learner.slot_vec_env import DROPPED_ROWS, FINAL_CRITIC_OBS, TRUNCATED_ROWS
 

@@ -150,13 +150,6 @@ def replace_rows(storage: RolloutStorage, dropped: list[tuple[int, Tensor]]) -> 
         flat[rows] = flat[sources]
 
 
-def set_learning_rate(algorithm: PPO, learning_rate: float) -> None:
-    """Set the rate in force (the library adapts it by itself under `schedule: adaptive`)."""
-    algorithm.learning_rate = learning_rate
-    for group in algorithm.optimizer.param_groups:
-        group["lr"] = learning_rate
-
-
 def export_policy(algorithm: PPO, cfg: PpoConfig) -> GaussianPolicy:
     """The acting half as our own module, for `policy.pt`."""
     actor = algorithm.get_policy()

@@ -300,11 +300,9 @@ class SideBySidePPO(PPO):
     def _adapt(self, kl: float) -> None:
         desired_kl = self.desired_kl
         if kl > desired_kl * 2.0:
-            self.learning_rate = max(LR_MIN, self.learning_rate / LR_FACTOR)
+            set_learning_rate(self, max(LR_MIN, self.learning_rate / LR_FACTOR))
         elif 0.0 < kl < desired_kl / 2.0:
-            self.learning_rate = min(LR_MAX, self.learning_rate * LR_FACTOR)
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.learning_rate
+            set_learning_rate(self, min(LR_MAX, self.learning_rate * LR_FACTOR))
 
     def _std(self) -> Tensor:
         """[A] as the library's distribution limits it."""
@@ -313,3 +311,10 @@ class SideBySidePPO(PPO):
     def _autocast(self) -> torch.autocast:
         kind = torch.device(self.device).type
         return torch.autocast(kind, torch.bfloat16, enabled=self.use_mixed_precision)
+
+
+def set_learning_rate(algorithm: PPO, learning_rate: float) -> None:
+    """Set the rate in force (the library adapts it by itself under `schedule: adaptive`)."""
+    algorithm.learning_rate = learning_rate
+    for group in algorithm.optimizer.param_groups:
+        group["lr"] = learning_rate

@@ -43,7 +43,7 @@ def config(**changes):
 
 def build(cfg, seed=0):
     torch.manual_seed(seed)
-    torch.set_num_threads(2)  # an earlier build halved it
+    torch.set_num_threads(2)  # one for each network, whatever this machine has
     return build_ppo(
         cfg, obs_width=O, critic_obs_width=C, action_width=A, device=torch.device("cpu")
     )

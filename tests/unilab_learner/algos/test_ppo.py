@@ -13,8 +13,8 @@ from unilab_learner.algos.ppo import (
     export_policy,
     observations,
     replace_rows,
-    set_learning_rate,
 )
+from unilab_learner.algos.side_by_side_ppo import set_learning_rate
 
 
 def test_a_truncated_row_is_worth_its_reward_and_the_value_of_its_final_observation():

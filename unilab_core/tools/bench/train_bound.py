@@ -83,7 +83,6 @@ class Products:
 
     def update(self) -> dict[str, float]:
         """Seconds of the passes that one iteration learns with."""
-        torch.set_num_threads(self._num_threads)
         alternating_s = self._seconds(None)
         found = {"update_s": alternating_s, "update_at_once_s": alternating_s}
         if self._second is not None:
@@ -162,6 +161,7 @@ def measure(
     """Median seconds of each part, as often as fits into ``seconds``."""
     algo = config.algo
     assert isinstance(algo, OnPolicyConfig)
+    torch.set_num_threads(threads)
     sim = config.training.sim_backend
     env = make_env(task, sim, config.env, num_envs=algo.num_envs, seed=1, num_threads=threads)
     assert isinstance(env, ManagerBasedEnv)
