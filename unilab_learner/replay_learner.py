@@ -82,13 +82,19 @@ class ReplayLearner(Generic[Cfg, State, Batch]):
             device=device,
         )
         self._ticks_before = 0  # stored by the runs that this one continues
+        self._figures: dict[str, Tensor] = {}
+        self._rested = False
         self._sampler = torch.Generator(device=device).manual_seed(cfg.seed + SAMPLER_SEED_OFFSET)
         self._use_amp = use_amp
         self._rows: ReplayRows | None = None
 
     @property
     def rows_per_iteration(self) -> int:
-        """Replay rows that one call of `learn` trains on."""
+        """Replay rows that the newest call of `learn` trained on."""
+        return 0 if self._rested else self._rows_per_draw
+
+    @property
+    def _rows_per_draw(self) -> int:
         return self.cfg.batch_size * self.cfg.updates_per_step
 
     @property
@@ -101,32 +107,43 @@ class ReplayLearner(Generic[Cfg, State, Batch]):
         del ended
         return random_actions(self.state.actor, obs.shape[0], self.state.generator)
 
+    @property
+    def _ticks(self) -> int:
+        """Vector steps stored so far, by the runs before too."""
+        return self._ticks_before + self.replay.ticks_written
+
+    @property
+    def _is_refilling(self) -> bool:
+        """True in the steps after the restart of the replay in which nothing is learned."""
+        restart = self.cfg.replay_restart_tick
+        return 0 < restart <= self._ticks < restart + self.cfg.replay_restart_fill
+
     def observe(self, tick: StoredTick) -> None:
         """Take note of one stored tick."""
         del tick
-        if self._ticks_before + self.replay.ticks_written == self.cfg.replay_restart_tick:
+        if self._ticks == self.cfg.replay_restart_tick:
             self.replay.forget()
 
     def gather(self) -> None:
         """Draw the rows of the next iteration."""
-        self._rows = self._draw(self.rows_per_iteration, self._sampler)
+        self._rows = self._draw(self._rows_per_draw, self._sampler)
 
     def learn(self, batches: list[Batch]) -> tuple[dict[str, float], int]:
-        """Run the updates.
+        """Run the updates, or none while the replay fills again after its restart.
 
         Returns:
             The figures of the last update by canonical tag, and how many optimiser steps have been
             refused as non-finite since the start. Reading them is the only wait for the device.
         """
-        metrics: dict[str, Tensor] = {}
+        self._rested = self._is_refilling
         # Without the cache: it keeps the bf16 copies of the weights for the length of the context,
         # so every update after the first would run on the weights of before.
         with torch.autocast(
             self.device.type, torch.bfloat16, enabled=self._use_amp, cache_enabled=False
         ):
-            for batch in batches:
-                metrics = self._update(batch)
-        metrics |= self._more_metrics()
+            for batch in () if self._rested else batches:
+                self._figures = self._update(batch)
+        metrics = self._figures | self._more_metrics()
         *values, skipped = torch.stack([*metrics.values(), self.state.skipped_steps]).tolist()
         return dict(zip(metrics, values, strict=True)), int(skipped)
 
@@ -159,7 +176,7 @@ class ReplayLearner(Generic[Cfg, State, Batch]):
     def _shared_state(self) -> dict[str, Any]:
         """This class's part of `state_dict`; the replay rows are left out."""
         return {
-            "ticks": self._ticks_before + self.replay.ticks_written,
+            "ticks": self._ticks,
             "sampler": self._sampler.get_state(),
             "torch_rng": torch.get_rng_state(),
         }

@@ -207,6 +207,23 @@ def test_the_replay_is_emptied_at_the_configured_tick(flash_run):
     assert run.parts.learner.replay.size == (1 + 2) * 4  # the newest tick at the restart, two since
 
 
+def test_nothing_is_learned_while_the_restarted_replay_fills(flash_run):
+    run = flash_run("algo.replay_restart_tick=5", "algo.replay_restart_fill=3")
+    learner = run.parts.learner
+    ticks(run, 4)
+    updates = []
+    for _ in range(5):  # ticks 5 to 9; the replay rests from the 5th to the 7th
+        ticks(run, 1)
+        before = learner.state.num_updates
+        learner.gather()
+        figures, _ = learner.learn(learner.take())
+        updates.append(learner.state.num_updates - before)
+        assert learner.rows_per_iteration == updates[-1] * learner.rows_per_batch
+    per_step = learner.cfg.updates_per_step
+    assert updates == [0, 0, 0, per_step, per_step]
+    assert "Loss/critic" in figures
+
+
 def test_a_resumed_run_does_not_empty_the_replay_again(flash_run):
     run = flash_run("algo.replay_restart_tick=5")
     state = run.parts.learner.state_dict()

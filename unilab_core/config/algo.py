@@ -65,6 +65,9 @@ class OffPolicyConfig(AlgoConfig):
     replay_restart_tick: int = 0
     """Vector step at which all earlier rows are dropped, for a curriculum that changes the rewards
     there; 0 never."""
+    replay_restart_fill: int = 0
+    """Vector steps without updates after that: the first rows alone are a few moments of every
+    environment, and networks that learn from nothing else forget the rest."""
     updates_per_step: int
     """Critic updates per vector step."""
     learning_starts: int
@@ -111,7 +114,7 @@ class OffPolicyConfig(AlgoConfig):
         for name in ("batch_size", "replay_buffer_n", "updates_per_step", "policy_frequency",
                      "num_atoms", "n_step", "lr_decay_steps"):  # fmt: skip
             require(getattr(self, name) >= 1, name, getattr(self, name), "an integer >= 1")
-        for name in ("learning_starts", "replay_restart_tick"):
+        for name in ("learning_starts", "replay_restart_tick", "replay_restart_fill"):
             require(getattr(self, name) >= 0, name, getattr(self, name), "an integer >= 0")
         require(0.0 < self.tau <= 1.0, "tau", self.tau, "a number in (0, 1]")
         for name in ("actor_lr", "critic_lr", "alpha_init"):
