@@ -55,10 +55,13 @@ class InferenceServer:
         """Compute the actions of request `seq` into the slot.
 
         Raises:
-            NonFiniteError: an action is NaN or infinite; names the environment.
+            NonFiniteError: an observation or an action is NaN or infinite; names the environment.
         """
         start_ns = time.monotonic_ns()
         np.copyto(self._staging_rows, self._port.obs)
+        if self._check_finite:
+            # The collector has looked already, and a random action would hide what came since.
+            _require_finite(self._staging_rows, "observation", seq)
         obs = self._staging.to(self._device, non_blocking=True)
         ended = torch.from_numpy(self._port.done.copy()).to(self._device)
         copied_ns = time.monotonic_ns()
@@ -71,7 +74,7 @@ class InferenceServer:
         self.nested_ns[FORWARD] += computed_ns - copied_ns
         self.nested_ns[D2H] += done_ns - computed_ns
         if self._check_finite:
-            self._require_finite_actions(seq)
+            _require_finite(self._port.actions, "action", seq)
 
     def respond(self, seq: int, policy_version: int) -> None:
         """Hand the actions to the collector."""
@@ -93,11 +96,11 @@ class InferenceServer:
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
 
-    def _require_finite_actions(self, seq: int) -> None:
-        actions = self._port.actions
-        # One reduction on the good path: a sum is finite only if every term is.
-        if np.isfinite(actions.sum()):
-            return
-        rows = np.flatnonzero(~np.isfinite(actions).all(axis=1))
-        if rows.size:
-            raise NonFiniteError(source="action", env=int(rows[0]), step=seq)
+
+def _require_finite(rows: np.ndarray, source: str, seq: int) -> None:
+    """rows[E, width]; one reduction on the good path: a sum is finite only if every term is."""
+    if np.isfinite(rows.sum()):
+        return
+    bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+    if bad.size:
+        raise NonFiniteError(source=source, env=int(bad[0]), step=seq)

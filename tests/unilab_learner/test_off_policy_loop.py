@@ -257,6 +257,22 @@ def test_a_non_finite_action_names_its_environment(tiny_run):
         run.run()
 
 
+def test_an_observation_that_broke_in_the_slot_is_named_even_while_actions_are_random(tiny_run):
+    run = tiny_run("algo.learning_starts=20")
+    server = run.parts.server
+    intact = server.try_request
+
+    def spoiled():
+        seq = intact()
+        if seq is not None and server.num_served == 5:
+            run.collector.port.obs[3, 0] = float("nan")
+        return seq
+
+    server.try_request = spoiled
+    with pytest.raises(NonFiniteError, match="observation NaN env 3 step 5"):
+        run.run()
+
+
 def test_a_full_disk_is_survived_until_the_final_save(tiny_run, monkeypatch):
     run = tiny_run("algo.save_interval=2")
     saver = run.parts.saver

@@ -9,6 +9,7 @@ only that role is reported:
     collector awaits learner awaits collector, both still  ->  a deadlock; the first one is reported
     learner awaits launcher, job not yet attachable        ->  the launcher waits for the collector
     collector awaits launcher, job attachable long since   ->  the collector is reported
+    learner awaits collector, which has left               ->  the learner is reported
 
 Time counts only while the launcher itself runs: after a suspend or on a starved host the watchdog
 must not take its own pause for a standstill of the others.
@@ -144,7 +145,11 @@ class HangWatch:
                 return None
             row = by_key.get((awaited, row.rank))
         if row is None:
-            return None  # waits for a role whose end is handled elsewhere
+            if chain[-1].awaits == "launcher":
+                return None  # children are still being started
+            # The awaited role has left, which is not what the last of the chain still waits for: a
+            # collector leaves before the learner has closed its files.
+            return self._finding(chain[-1], chain[:-1], deadlock=False)
         return self._finding(row, [other for other in chain if other is not row], deadlock=True)
 
     def _finding(self, row: RoleStatus, waiting: list[RoleStatus], *, deadlock: bool) -> Finding:

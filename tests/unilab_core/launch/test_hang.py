@@ -63,6 +63,13 @@ def test_the_end_of_the_chain_is_reported_and_not_the_one_who_waits(looks):
     assert set(found) == {("warn", "collector"), ("hang", "collector")}
 
 
+def test_who_still_waits_for_a_role_that_has_left_hangs_itself(looks):
+    waiting = row("learner", awaits="collector", phase="finalize/collector_metrics_drain")
+    looks.for_seconds(5, row("collector"), row("learner"))
+    assert looks.for_seconds(59, waiting) == [("warn", "learner")]
+    assert looks.for_seconds(1, waiting)[0] == ("hang", "learner")
+
+
 def test_two_roles_that_wait_for_each_other_are_a_deadlock(looks):
     rows = (row("collector", awaits="learner"), row("learner", awaits="collector"))
     looks.for_seconds(60, *rows)
