@@ -61,7 +61,7 @@ class InferenceServer:
         np.copyto(self._staging_rows, self._port.obs)
         if self._check_finite:
             # The collector has looked already, and a random action would hide what came since.
-            _require_finite(self._staging_rows, "observation", seq)
+            require_finite_rows(self._staging_rows, "observation", seq)
         obs = self._staging.to(self._device, non_blocking=True)
         ended = torch.from_numpy(self._port.done.copy()).to(self._device)
         copied_ns = time.monotonic_ns()
@@ -74,7 +74,7 @@ class InferenceServer:
         self.nested_ns[FORWARD] += computed_ns - copied_ns
         self.nested_ns[D2H] += done_ns - computed_ns
         if self._check_finite:
-            _require_finite(self._port.actions, "action", seq)
+            require_finite_rows(self._port.actions, "action", seq)
 
     def respond(self, seq: int, policy_version: int) -> None:
         """Hand the actions to the collector."""
@@ -97,8 +97,13 @@ class InferenceServer:
             torch.cuda.synchronize(self._device)
 
 
-def _require_finite(rows: np.ndarray, source: str, seq: int) -> None:
-    """rows[E, width]; one reduction on the good path: a sum is finite only if every term is."""
+def require_finite_rows(rows: np.ndarray, source: str, seq: int) -> None:
+    """Refuse rows[E, width] that are not finite.
+
+    Raises:
+        NonFiniteError: names the first such environment.
+    """
+    # One reduction on the good path: a sum is finite only if every term is.
     if np.isfinite(rows.sum()):
         return
     bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))

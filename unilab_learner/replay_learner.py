@@ -83,15 +83,14 @@ class ReplayLearner(Generic[Cfg, State, Batch]):
         )
         self._ticks_before = 0  # stored by the runs that this one continues
         self._figures: dict[str, Tensor] = {}
-        self._rested = False
         self._sampler = torch.Generator(device=device).manual_seed(cfg.seed + SAMPLER_SEED_OFFSET)
         self._use_amp = use_amp
         self._rows: ReplayRows | None = None
 
     @property
     def rows_per_iteration(self) -> int:
-        """Replay rows that the newest call of `learn` trained on."""
-        return 0 if self._rested else self._rows_per_draw
+        """Replay rows that `learn` trains on at the newest tick."""
+        return 0 if self._is_refilling else self._rows_per_draw
 
     @property
     def _rows_per_draw(self) -> int:
@@ -135,13 +134,12 @@ class ReplayLearner(Generic[Cfg, State, Batch]):
             The figures of the last update by canonical tag, and how many optimiser steps have been
             refused as non-finite since the start. Reading them is the only wait for the device.
         """
-        self._rested = self._is_refilling
         # Without the cache: it keeps the bf16 copies of the weights for the length of the context,
         # so every update after the first would run on the weights of before.
         with torch.autocast(
             self.device.type, torch.bfloat16, enabled=self._use_amp, cache_enabled=False
         ):
-            for batch in () if self._rested else batches:
+            for batch in () if self._is_refilling else batches:
                 self._figures = self._update(batch)
         metrics = self._figures | self._more_metrics()
         *values, skipped = torch.stack([*metrics.values(), self.state.skipped_steps]).tolist()

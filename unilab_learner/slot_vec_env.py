@@ -23,11 +23,11 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from unilab_core.contracts import EnvSpec
-from unilab_core.run.failures import NonFiniteError
 from unilab_ipc.heartbeat import RoleBeat
 from unilab_ipc.inference_slot import LearnerPort
 from unilab_ipc.waiting import Waiter
 from unilab_learner.algos.ppo import observations
+from unilab_learner.inference_server import require_finite_rows
 
 TRUNCATED_ROWS = "truncated_rows"
 """Key of `extras`: [F] environments whose episode the time limit cut in this step."""
@@ -92,9 +92,7 @@ class SlotVecEnv(VecEnv):
         seq = self._seq
         assert seq is not None, "get_observations comes first"
         np.copyto(self._port.actions, actions.cpu().numpy())
-        finite = np.isfinite(self._port.actions).all(axis=1)
-        if not finite.all():
-            raise NonFiniteError(source="action", env=int(np.argmin(finite)), step=seq)
+        require_finite_rows(self._port.actions, "action", seq)
         self._beat.phase("training/inference_response")
         self._port.respond(seq, self._policy_version())  # SYNC POINT: response
         self._seq = None
