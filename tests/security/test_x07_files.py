@@ -149,7 +149,8 @@ def test_x07_files_damaged_by_somebody_who_fits_the_checksum_are_errors_of_ours_
     for _ in range(600):
         path.write_bytes(sealed(mutated(raw, rng)))
         try:
-            assert load_policy(path).contract["obs_width"] == 2
+            contract = load_policy(path).contract
+            assert (contract["obs_width"], contract["action_width"]) == (2, 1)
         except PolicyFileError as error:
             refused += 1
             assert len(str(error).splitlines()) == 1  # noqa: PT017 - either outcome is fine
@@ -171,6 +172,8 @@ WRONG = [
     ("normalizer", {"mean": torch.zeros(1)}),
     ("contract", {}),
     ("contract", []),
+    ("contract", {**CONTRACT, "obs_width": 6}),
+    ("contract", {**CONTRACT, "action_width": "1"}),
     ("kind", "pickle"),
     ("kind", ["unit_norm"]),
     ("version", "1"),
