@@ -79,6 +79,7 @@ def _build_env(ctx: ChildContext) -> Env:
 
 def _collect(ctx: ChildContext, env: Env, stack: ExitStack) -> None:
     job = ctx.wait_job()
+    ctx.begin_work()
     ctx.beat.phase("startup/attach")
     ring = open_ring(ctx.launch, "collector", ctx.rank)
     stack.callback(ring.close)

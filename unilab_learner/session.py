@@ -105,6 +105,7 @@ def _train(
     progress: Progress,
 ) -> tuple[Wired, dict[str, Any]]:
     job = ctx.wait_job()
+    ctx.begin_work()
     ctx.beat.phase("startup/attach")
     own_ring = open_ring(ctx.launch, "learner", ctx.rank)
     collector_ring = open_ring(ctx.launch, "collector", ctx.rank, readonly=True)

@@ -4,16 +4,18 @@
         with child_session("collector") as ctx:
             ...                            # env_build, then
             job = ctx.wait_job()           # segments exist from here on
+            ctx.begin_work()
             ...                            # loop until ctx.stop_level() or the learner closes
 
-Entering opens the job folder, the heartbeat board and the own doorbell, registers the process, asks
-the kernel for a signal at the launcher's death, lets SIGUSR1 print the Python stacks into the log,
-and turns SIGINT, SIGTERM and SIGHUP into a report to the launcher (which then stops the job in
-order). Leaving writes `logs/<role>-<rank>.error.json` if an exception ended the work, and exits
-with its code (`failures.exit_code_of`).
+Entering opens the job folder, the heartbeat board and the own doorbell, registers the process, lets
+SIGUSR1 print the Python stacks into the log, and turns SIGINT, SIGTERM and SIGHUP into a report to
+the launcher (which then stops the job in order). Leaving writes `logs/<role>-<rank>.error.json` if
+an exception ended the work, and exits with its code (`failures.exit_code_of`).
 
-A child never outlives its launcher: it watches the launcher in every wait, and the signal at the
-launcher's death starts a countdown that ends a process which waits for nothing.
+A child never outlives its launcher. Until `begin_work` the launcher's death kills it: it may be
+deep in the import of a library, where no handler runs, and has nothing to lose. From then on it
+watches the launcher in every wait, and the signal at the launcher's death starts a countdown that
+ends a process which waits for nothing.
 """
 
 import argparse
@@ -121,6 +123,14 @@ class ChildContext:
         self.beat.advance()
         return record
 
+    def begin_work(self) -> None:
+        """All is imported, and there will be something to lose: the launcher's death is reported.
+
+        Raises:
+            PeerDead: the launcher has just died.
+        """
+        _follow_launcher(self.launcher, signal.SIGTERM)
+
     def wait_peer(self, role: str, rank: int = 0) -> Peer:
         """The other role, open, once it has registered on the board."""
 
@@ -225,15 +235,22 @@ def _open_context(
         bell=Doorbell.open(folder.bell_path(role, args.rank)),
         launcher_bell=Doorbell.open(folder.bell_path("launcher", 0)),
     )
-    # A process started by hand under a debugger has another parent; the waits still watch.
-    if os.getppid() == launcher.pid:
-        set_parent_death_signal(launcher.pid)
+    _follow_launcher(launcher, signal.SIGKILL)
     stacks_file = _install_stacks(run.log(role, args.rank))
     _install_signals(ctx)
     ctx.beat.register()
     ctx.beat.phase("startup/begin")
     _ring_everybody(folder)  # somebody may wait for this registration
     return ctx, _closers(ctx, segment, stacks_file)
+
+
+def _follow_launcher(launcher: Peer, signum: signal.Signals) -> None:
+    """Ask for `signum` at the launcher's death.
+
+    A process started by hand under a debugger has another parent; the waits still watch.
+    """
+    if os.getppid() == launcher.pid:
+        set_parent_death_signal(launcher.pid, signum)
 
 
 def _ring_everybody(folder: JobFolder) -> None:

@@ -87,6 +87,16 @@ def test_a_killed_launcher_takes_its_children_along_and_leaves_names_to_gc(launc
     assert not any(exists(name) for name in run_names(record))
 
 
+def test_a_killed_launcher_takes_along_a_child_that_still_imports(launch):
+    process = launch.start(UNILAB_FAKE_LEARNER="slow_import")
+    processes, _ = launch.running()
+    launch.until(lambda: launch.record("facts-learner-0.json"), "the import")
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    for role in ("collector", "learner"):
+        launch.until(lambda r=role: gone(*processes[r]), f"the end of the {role}")
+
+
 def test_ctrl_c_saves_and_names_the_iteration(launch):
     process = launch.start("algo.max_iterations=100000")
     _, run_dir = launch.running()

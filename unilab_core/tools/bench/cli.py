@@ -18,6 +18,9 @@ from unilab_core.tools.bench.report import BenchReport
 from unilab_core.tools.faults.arguments import add_parsers
 
 
+WATCHER_KINDS = ("reader", "monitors", "storm")
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run the benchmark named on the command line."""
     args = _parser().parse_args(argv)
@@ -89,6 +92,16 @@ def _parser() -> argparse.ArgumentParser:
     trace.add_argument("--blocks", type=int, default=5)
     trace.add_argument("--block-s", type=float, default=15.0)
     trace.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
+
+    watchers = _add(names, "watchers", _watchers, "training beside monitors and other readers")
+    watchers.add_argument("--algo", default="sac")
+    watchers.add_argument("--task", default="go2_joystick_flat")
+    watchers.add_argument(
+        "--kinds", nargs="+", default=WATCHER_KINDS, choices=WATCHER_KINDS, metavar="KIND"
+    )
+    watchers.add_argument("--blocks", type=int, default=15)
+    watchers.add_argument("--block-s", type=float, default=4.0)
+    watchers.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
 
     add_parsers(names, _add)
     sequence = _add(names, "sequence", _sequence, "transitions and records: seen once or counted")
@@ -195,6 +208,19 @@ def _trace(args: argparse.Namespace) -> BenchReport:
     return trace.run(
         algo=args.algo,
         task=args.task,
+        blocks=args.blocks,
+        block_s=args.block_s,
+        overrides=args.overrides,
+    )
+
+
+def _watchers(args: argparse.Namespace) -> BenchReport:
+    from unilab_core.tools.bench import watchers
+
+    return watchers.run(
+        algo=args.algo,
+        task=args.task,
+        kinds=args.kinds,
         blocks=args.blocks,
         block_s=args.block_s,
         overrides=args.overrides,

@@ -15,6 +15,13 @@ STOP_GRACE_S = 30.0
 """How long a launcher may take to stop its children and save, before it is killed."""
 
 
+def launcher_command(algo: str, task: str, run_dir: Path, overrides: Sequence[str]) -> list[str]:
+    """A training without film and export, for benchmarks."""
+    command = [sys.executable, "-m", "unilab_core.launch", "--plain", "--algo", algo]
+    command += ["--task", task, f"training.log_dir={run_dir}", "training.no_play=true"]
+    return [*command, "training.export_onnx=false", *overrides]
+
+
 def launch_run(
     algo: str, task: str, folder: Path, overrides: Sequence[str], *, timeout_s: float
 ) -> RunPaths:
@@ -25,9 +32,7 @@ def launch_run(
         subprocess.TimeoutExpired: it took longer than ``timeout_s``.
     """
     run_dir = folder / "run"
-    command = [sys.executable, "-m", "unilab_core.launch", "--plain", "--algo", algo]
-    command += ["--task", task, f"training.log_dir={run_dir}", "training.no_play=true"]
-    command += ["training.export_onnx=false", *overrides]
+    command = launcher_command(algo, task, run_dir, overrides)
     environ = {**os.environ, "UNILAB_RUNTIME_DIR": str(folder / "registry")}
     log = folder / "launcher.log"
     with log.open("wb") as output:
@@ -41,14 +46,14 @@ def launch_run(
         try:
             exit_code = launcher.wait(timeout=timeout_s)
         finally:  # also when the benchmark itself is stopped: a training must not outlive it
-            _stop(launcher)
+            stop_launcher(launcher)
     if exit_code != 0:
         lines = log.read_text(errors="replace").strip().splitlines() or ["no output"]
         raise RuntimeError(f"unilab-launch ended with exit code {exit_code}: {lines[-1]}")
     return RunPaths(run_dir)
 
 
-def _stop(launcher: subprocess.Popen[bytes]) -> None:
+def stop_launcher(launcher: subprocess.Popen[bytes]) -> None:
     """End a launcher that still runs: it stops its children and removes its names."""
     launcher.terminate()  # nothing happens to a process that has ended
     try:

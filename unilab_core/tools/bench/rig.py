@@ -115,7 +115,7 @@ class CollectorRig:
         run = RunPaths(run_dir)
         run.logs.mkdir(parents=True)
         write_json_atomic(run.config, {"config": config.to_dict()})
-        self._stack.enter_context(_registry_at(folder / "registry"))
+        self._stack.enter_context(registry_at(folder / "registry"))
         job = JobFolder.claim("bench", {})
         threads = ThreadPlan(learner=1, collector=self._threads)
         files = JobFiles(
@@ -156,7 +156,8 @@ def _stop(child: ChildProcess, files: JobFiles) -> None:
 
 
 @contextmanager
-def _registry_at(path: Path) -> Iterator[None]:
+def registry_at(path: Path) -> Iterator[None]:
+    """A registry of one's own: jobs in it meet none of the user's."""
     before = os.environ.get(RUNTIME_DIR_VARIABLE)
     os.environ[RUNTIME_DIR_VARIABLE] = str(path)
     try:

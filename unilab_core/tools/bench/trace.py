@@ -11,13 +11,13 @@ second difference is what the first has to be measured against.
 
 from __future__ import annotations
 
-import itertools
 import statistics
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from unilab_core.tools.bench.alternating import differences_pct, slowdowns_pct
 from unilab_core.tools.bench.launch import launch_run, read_summary
 from unilab_core.tools.bench.report import BenchReport
 
@@ -65,21 +65,17 @@ def run(
 def compare(off: Sequence[Block], on: Sequence[Block]) -> dict:
     """Both differences, in percent of the speed without traces; positive is slower."""
     speeds = [block.steps_per_s for block in off]
-    beside = [(before + after) / 2.0 for before, after in itertools.pairwise(speeds)]
-    costs = [
-        100.0 * (1.0 - block.steps_per_s / speed) for block, speed in zip(on, beside, strict=True)
-    ]
-    noise = [100.0 * abs(1.0 - after / before) for before, after in itertools.pairwise(speeds)]
+    traced = [block.steps_per_s for block in on]
     return {
         "off_steps_per_s": statistics.median(speeds),
-        "on_steps_per_s": statistics.median(block.steps_per_s for block in on),
-        "on_off_pct": statistics.median(costs),
-        "off_off_pct": statistics.median(noise),
+        "on_steps_per_s": statistics.median(traced),
+        "on_off_pct": statistics.median(slowdowns_pct(speeds, traced)),
+        "off_off_pct": statistics.median(differences_pct(speeds)),
         "lines": sum(block.lines for block in on),
         "dropped": sum(block.dropped for block in on),
         "bytes_per_s": statistics.median(block.bytes_per_s for block in on),
         "off": speeds,
-        "on": [block.steps_per_s for block in on],
+        "on": traced,
     }
 
 

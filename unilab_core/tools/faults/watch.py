@@ -2,7 +2,8 @@
 
 Times are counted from the line that the struck process wrote at the very moment (monotonic clock,
 shared by all processes of a machine). A fault is seen when the launcher asks the others to stop or,
-where it is the launcher that died, when the first child reports its end on the heartbeat board.
+where it is the launcher that died, when the first child has reported its end on the heartbeat board
+or is gone.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from unilab_core.tools.faults.tiny_job import HANG_S, JOB, STARTUP_HANG_S, TinyJ
 from unilab_ipc.errors import IpcError
 from unilab_ipc.heartbeat import STOP_NONE, HeartbeatBoard, board_dims
 from unilab_ipc.memory import open_segment
+from unilab_ipc.peers import process_state
 from unilab_ipc.segments import HEARTBEAT
 
 BOUND_S = 120.0
@@ -136,10 +138,18 @@ class _Watch:
         if self._board is None:
             self._board = self._open()
         if self._board is not None and (
-            self._board.stop_level() != STOP_NONE
-            or any(row.state in ("failed", "stopped") for row in self._board.rows())
+            self._board.stop_level() != STOP_NONE or self._a_child_has_left(self._board)
         ):
             self.seen_ns = time.monotonic_ns()
+
+    def _a_child_has_left(self, board: HeartbeatBoard) -> bool:
+        rows = [row for row in board.rows() if row.role != "launcher"]
+        if any(row.state in ("failed", "stopped") for row in rows):
+            return True
+        # Where the launcher is struck, the kernel ends children that have not begun to work.
+        return self._case.launcher_dies and any(
+            row.state == "alive" and process_state(row.pid) in (None, "Z", "X") for row in rows
+        )
 
     def _open(self) -> HeartbeatBoard | None:
         launch = read_json(self._job.registry / JOB / "launch.json")

@@ -1,6 +1,7 @@
 """A learner without torch: it counts iterations, writes records and a checkpoint.
 
-UNILAB_FAKE_LEARNER: run (default), raise, refuse, no_save, slow_save. Ends after max_iterations.
+UNILAB_FAKE_LEARNER: run (default), raise, refuse, slow_import, no_save, slow_save. Ends after
+max_iterations.
 """
 
 import contextlib
@@ -22,7 +23,11 @@ def main():
     with child_session("learner") as ctx:
         if MODE == "refuse":
             raise CheckpointError("checkpoint_00000003.pt: damaged")
+        if MODE == "slow_import":
+            ctx.report_facts({"pid": os.getpid()})
+            sum(range(10**15))  # in C, where no signal handler of Python's runs
         ctx.wait_job()
+        ctx.begin_work()
         iteration = learn(ctx)
         save(ctx, iteration)
 

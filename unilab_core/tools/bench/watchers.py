@@ -1,0 +1,221 @@
+"""``unilab-bench watchers``: what those who look at a training cost it.
+
+One job trains all the time. Watchers of one kind after the other look at it in every second block,
+so that a block with them stands between two without:
+
+    off  on  off  on  ...  off
+
+    reader     one that has attached to the metric ring and has been stopped there: it never reads
+               again, its place in the ring is overrun
+    monitors   five monitors, each drawing on a terminal of its own
+    storm      a process that attaches to board and rings and lets go of them, 50 times a second
+
+The speed of a block comes from the first and the last iteration record in it, so an iteration that
+crosses its edge does not count in part. Beside the cost stands what two blocks without watchers
+differ by, and what the watchers take of one core: on a machine whose cores the job fills, that much
+is missing elsewhere.
+"""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from unilab_core.config.errors import ConfigError
+from unilab_core.run.job_segments import open_ring
+from unilab_core.telemetry.records import IterationReport, RecordError, parse_record
+from unilab_core.tools.bench.alternating import differences_pct, slowdowns_pct
+from unilab_core.tools.bench.launch import launcher_command, stop_launcher
+from unilab_core.tools.bench.report import BenchReport
+from unilab_core.tools.bench.rig import registry_at
+from unilab_core.tools.bench.watching import JOB, WATCHERS, Watchers, until
+from unilab_ipc.errors import IpcError
+from unilab_ipc.metric_queue import RingReader
+from unilab_ipc.registry import JobFolder
+
+PROMISED_PCT = 1.0
+SETTLE_S = 0.5
+"""After watchers have been let go: what they have missed is read before the block begins."""
+WARM_S = 5.0
+"""After the first iteration, before the first block."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """Figures of one block."""
+
+    steps_per_s: float
+    cpu_pct: float = 0.0
+    """What the watchers took of one core."""
+    shown: int = 0
+    """Bytes that monitors have drawn, or attachments of the storm."""
+
+
+def run(
+    *,
+    algo: str,
+    task: str,
+    blocks: int,
+    block_s: float,
+    kinds: Sequence[str] = tuple(WATCHERS),
+    overrides: Sequence[str] = (),
+) -> BenchReport:
+    """Measure.
+
+    Args:
+        algo: algorithm of the job.
+        task: task of the job.
+        blocks: blocks with watchers, for each kind; there is one more without.
+        block_s: length of a block, in s.
+        kinds: which of `WATCHERS`, in this order.
+        overrides: settings of the job.
+    """
+    if blocks < 1:
+        raise ConfigError(f"--blocks: got {blocks}, expected at least 1")
+    if block_s <= 0:
+        raise ConfigError(f"--block-s: got {block_s:g}, expected more than 0")
+    rows = []
+    with (
+        tempfile.TemporaryDirectory(prefix="unilab-bench-") as folder,
+        _metered_training(algo, task, Path(folder), overrides) as meter,
+    ):
+        for kind in kinds:
+            with WATCHERS[kind]() as watchers:
+                off, on = _blocks(meter, watchers, blocks, block_s)
+            rows.append({"watchers": kind, **compare(off, on)})
+    return BenchReport(
+        bench="watchers",
+        settings={
+            "algo": algo,
+            "task": task,
+            "blocks": blocks,
+            "block_s": block_s,
+            "overrides": list(overrides),
+            "promise_pct": PROMISED_PCT,
+        },
+        rows=rows,
+        ok=all(holds(row) for row in rows),
+    )
+
+
+def compare(off: Sequence[Block], on: Sequence[Block]) -> dict:
+    """Each block with watchers against the mean of the two beside it; positive is slower."""
+    speeds, watched = [[block.steps_per_s for block in blocks] for blocks in (off, on)]
+    return {
+        "off_steps_per_s": statistics.median(speeds),
+        "on_steps_per_s": statistics.median(watched),
+        "cost_pct": statistics.median(slowdowns_pct(speeds, watched)),
+        "off_off_pct": statistics.median(differences_pct(speeds)),
+        "cpu_pct": statistics.median(block.cpu_pct for block in on),
+        "shown": statistics.median(block.shown for block in on),
+        "off": speeds,
+        "on": watched,
+    }
+
+
+def holds(row: dict) -> bool:
+    """Whether the job was slower by no more than promised while the watchers really watched."""
+    idle = row["watchers"] == "reader"
+    return row["cost_pct"] <= PROMISED_PCT and (idle or row["shown"] > 0)
+
+
+def _blocks(
+    meter: Meter, watchers: Watchers, blocks: int, block_s: float
+) -> tuple[list[Block], list[Block]]:
+    off, on = [], []
+    for index in range(2 * blocks + 1):
+        watched = index % 2 == 1
+        if watched:
+            watchers.wake()
+        time.sleep(SETTLE_S)
+        meter.newest(after_ns=0)
+        shown, cpu_s = watchers.shown(), watchers.cpu_s()
+        start_s = time.monotonic()
+        steps_per_s = meter.steps_per_s(block_s)
+        wall_s = time.monotonic() - start_s
+        block = Block(
+            steps_per_s=steps_per_s,
+            cpu_pct=100.0 * (watchers.cpu_s() - cpu_s) / wall_s,
+            shown=watchers.shown() - shown,
+        )
+        if watched:
+            watchers.rest()
+        (on if watched else off).append(block)
+    return off, on
+
+
+class Meter:
+    """Reads the iteration records of the job, at the edges of the blocks only."""
+
+    def __init__(self, reader: RingReader, launcher: subprocess.Popen) -> None:
+        self._reader = reader
+        self._launcher = launcher
+        self._newest: IterationReport | None = None
+
+    def steps_per_s(self, block_s: float) -> float:
+        """The speed from the newest iteration on until the first one `block_s` later."""
+        start = self.newest(after_ns=0)
+        time.sleep(block_s)
+        end = self.newest(after_ns=start.t_ns)
+        return (end.env_steps - start.env_steps) / (end.t_ns - start.t_ns) * 1e9
+
+    def newest(self, *, after_ns: int) -> IterationReport:
+        """The last iteration; waits for one that ended after `after_ns`."""
+
+        def is_there() -> bool:
+            self._read()
+            return self._newest is not None and self._newest.t_ns > after_ns
+
+        until(is_there, "an iteration", self._launcher)
+        assert self._newest is not None
+        return self._newest
+
+    def _read(self) -> None:
+        while records := self._reader.read():
+            for record in records:
+                try:
+                    report = parse_record(record)
+                except RecordError:
+                    continue
+                if isinstance(report, IterationReport) and report.iteration > 0:
+                    self._newest = report
+
+
+@contextmanager
+def _metered_training(
+    algo: str, task: str, folder: Path, overrides: Sequence[str]
+) -> Iterator[Meter]:
+    """A job that trains until it is no longer needed, past its first seconds."""
+    settings = ["algo.max_iterations=1000000000", "training.logger=none", *overrides]
+    command = launcher_command(algo, task, folder / "run", ["--job", JOB, *settings])
+    with registry_at(folder / "registry"), (folder / "launcher.log").open("wb") as output:
+        launcher = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+        )
+        try:
+            until(_is_attachable, "a job", launcher)
+            launch = JobFolder.open(JOB).read_json("launch.json")
+            assert launch is not None
+            segment = open_ring(launch, "learner", readonly=True)
+            try:
+                meter = Meter(RingReader(segment), launcher)
+                meter.newest(after_ns=0)
+                time.sleep(WARM_S)
+                yield meter
+            finally:
+                segment.close()
+        finally:
+            stop_launcher(launcher)
+
+
+def _is_attachable() -> bool:
+    try:
+        return JobFolder.open(JOB).read_json("job.json") is not None
+    except IpcError:
+        return False
