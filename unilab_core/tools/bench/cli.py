@@ -17,7 +17,6 @@ from unilab_core.telemetry.timeline.wire import DamagedTraceError
 from unilab_core.tools.bench.report import BenchReport
 from unilab_core.tools.faults.arguments import add_parsers
 
-
 WATCHER_KINDS = ("reader", "monitors", "storm")
 
 
@@ -98,6 +97,9 @@ def _parser() -> argparse.ArgumentParser:
     watchers.add_argument("--task", default="go2_joystick_flat")
     watchers.add_argument(
         "--kinds", nargs="+", default=WATCHER_KINDS, choices=WATCHER_KINDS, metavar="KIND"
+    )
+    watchers.add_argument(
+        "--apart", action="store_true", help="watchers on the last core, the job on the others"
     )
     watchers.add_argument("--blocks", type=int, default=15)
     watchers.add_argument("--block-s", type=float, default=4.0)
@@ -221,6 +223,7 @@ def _watchers(args: argparse.Namespace) -> BenchReport:
         algo=args.algo,
         task=args.task,
         kinds=args.kinds,
+        apart=args.apart,
         blocks=args.blocks,
         block_s=args.block_s,
         overrides=args.overrides,

@@ -13,11 +13,13 @@ so that a block with them stands between two without:
 The speed of a block comes from the first and the last iteration record in it, so an iteration that
 crosses its edge does not count in part. Beside the cost stands what two blocks without watchers
 differ by, and what the watchers take of one core: on a machine whose cores the job fills, that much
-is missing elsewhere.
+is missing elsewhere. ``--apart`` keeps the watchers to a core that the job does not use; what is
+left is what looking itself costs.
 """
 
 from __future__ import annotations
 
+import os
 import statistics
 import subprocess
 import tempfile
@@ -64,6 +66,7 @@ def run(
     blocks: int,
     block_s: float,
     kinds: Sequence[str] = tuple(WATCHERS),
+    apart: bool = False,
     overrides: Sequence[str] = (),
 ) -> BenchReport:
     """Measure.
@@ -74,16 +77,24 @@ def run(
         blocks: blocks with watchers, for each kind; there is one more without.
         block_s: length of a block, in s.
         kinds: which of `WATCHERS`, in this order.
+        apart: watchers run on the last core and the job on the others, so that the processor
+            time that watchers need is not taken from the job.
         overrides: settings of the job.
     """
     if blocks < 1:
         raise ConfigError(f"--blocks: got {blocks}, expected at least 1")
     if block_s <= 0:
         raise ConfigError(f"--block-s: got {block_s:g}, expected more than 0")
+    cores = sorted(os.sched_getaffinity(0))
+    if apart and len(cores) < 2:
+        raise ConfigError(f"--apart: got {len(cores)} core, expected at least 2")
     rows = []
     with (
         tempfile.TemporaryDirectory(prefix="unilab-bench-") as folder,
-        _metered_training(algo, task, Path(folder), overrides) as meter,
+        _metered_training(
+            algo, task, Path(folder), overrides, cores[:-1] if apart else cores
+        ) as meter,
+        _on_cores(cores[-1:] if apart else cores),
     ):
         for kind in kinds:
             with WATCHERS[kind]() as watchers:
@@ -96,6 +107,7 @@ def run(
             "task": task,
             "blocks": blocks,
             "block_s": block_s,
+            "apart": apart,
             "overrides": list(overrides),
             "promise_pct": PROMISED_PCT,
         },
@@ -189,15 +201,16 @@ class Meter:
 
 @contextmanager
 def _metered_training(
-    algo: str, task: str, folder: Path, overrides: Sequence[str]
+    algo: str, task: str, folder: Path, overrides: Sequence[str], cores: Sequence[int]
 ) -> Iterator[Meter]:
-    """A job that trains until it is no longer needed, past its first seconds."""
+    """A job on these cores that trains until it is no longer needed, past its first seconds."""
     settings = ["algo.max_iterations=1000000000", "training.logger=none", *overrides]
     command = launcher_command(algo, task, folder / "run", ["--job", JOB, *settings])
     with registry_at(folder / "registry"), (folder / "launcher.log").open("wb") as output:
-        launcher = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
-        )
+        with _on_cores(cores):
+            launcher = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+            )
         try:
             until(_is_attachable, "a job", launcher)
             launch = JobFolder.open(JOB).read_json("launch.json")
@@ -212,6 +225,17 @@ def _metered_training(
                 segment.close()
         finally:
             stop_launcher(launcher)
+
+
+@contextmanager
+def _on_cores(cores: Sequence[int]) -> Iterator[None]:
+    """This process, and what it starts meanwhile, runs on these cores only."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def _is_attachable() -> bool:
