@@ -95,6 +95,7 @@ def test_a_killed_launcher_takes_along_a_child_that_still_imports(launch):
     process.communicate()
     for role in ("collector", "learner"):
         launch.until(lambda r=role: gone(*processes[r]), f"the end of the {role}")
+    assert launch.command("gc")[0] == 0
 
 
 def test_ctrl_c_saves_and_names_the_iteration(launch):
