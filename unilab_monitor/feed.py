@@ -1,11 +1,15 @@
 """The feed: a thread that polls a source twice a second, folds, and hands the view on.
 
+Where pictures are dear (a slow or full processor), there are fewer: a monitor may cost a job that
+needs every core 2 % of one.
+
 It knows no widget: `deliver` is whatever the caller passes (the drawn monitor posts a message). One
 view per turn, however many records came in. A failure of the source ends the feed and is delivered
 through `fail`; nothing else stops it but `close()`.
 """
 
 import threading
+import time
 from collections.abc import Callable
 
 from unilab_ipc.errors import IpcError
@@ -14,6 +18,39 @@ from unilab_monitor.sources import Source
 from unilab_monitor.view import View
 
 PERIOD_S = 0.5
+LONGEST_PERIOD_S = 2.0
+CPU_SHARE = 0.02
+"""Of one core, for all that this process does."""
+_WEIGHT_OF_A_TURN = 0.1
+JOIN_S = 2.0
+"""Longest wait for a turn in progress; a pause ends at once."""
+
+
+class Pace:
+    """The pause between two pictures.
+
+    Args:
+        period_s: the pause where pictures are cheap enough.
+    """
+
+    def __init__(self, period_s: float = PERIOD_S) -> None:
+        self._period_s = period_s
+        self._before_s: float | None = None
+        self._mean_s = 0.0
+
+    def pause_s(self, cpu_s: float) -> float:
+        """The pause after a turn.
+
+        Args:
+            cpu_s: processor time of this process so far, the drawing of all turns but the last
+                included.
+        """
+        if self._before_s is not None:
+            # A mean, so that one dear turn (the first, a resize) is not answered by a long pause.
+            self._mean_s += _WEIGHT_OF_A_TURN * (cpu_s - self._before_s - self._mean_s)
+        self._before_s = cpu_s
+        longest_s = max(LONGEST_PERIOD_S, self._period_s)
+        return min(max(self._mean_s / CPU_SHARE, self._period_s), longest_s)
 
 
 class Feed:
@@ -30,7 +67,7 @@ class Feed:
         self._source = source
         self._deliver = deliver
         self._fail = fail
-        self._period_s = period_s
+        self._pace = Pace(period_s)
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="monitor-feed", daemon=True)
 
@@ -42,7 +79,7 @@ class Feed:
         """Stop after the turn in progress and let go of the source."""
         self._closing.set()
         if self._thread.ident is not None:
-            self._thread.join(timeout=2 * self._period_s + 1.0)
+            self._thread.join(timeout=JOIN_S)
         self._source.close()
 
     def _run(self) -> None:
@@ -54,4 +91,4 @@ class Feed:
                 self._fail(error)
                 return
             self._deliver(view)
-            self._closing.wait(self._period_s)
+            self._closing.wait(self._pace.pause_s(time.process_time()))

@@ -1,9 +1,10 @@
 import threading
 
+import pytest
 from synthetic_job import SECOND, iteration, run_info
 
 from unilab_ipc.errors import SegmentMismatch
-from unilab_monitor.feed import Feed
+from unilab_monitor.feed import Feed, Pace
 from unilab_monitor.model import Batch
 from unilab_monitor.view import JobFacts
 
@@ -61,3 +62,24 @@ def test_a_failing_source_ends_the_feed_and_is_reported():
     feed.close()
     assert source.polls == 2
     assert isinstance(failures[0], SegmentMismatch)
+
+
+def pauses(*turns_s, period_s=0.5):
+    """Pauses of a process whose turns take these processor times."""
+    pace, cpu_s, found = Pace(period_s), 7.0, []
+    for turn_s in (0.0, *turns_s):
+        cpu_s += turn_s
+        found.append(pace.pause_s(cpu_s))
+    return found
+
+
+def test_pictures_cost_two_percent_of_a_core_at_most():
+    assert pauses(*[0.009] * 100) == [0.5] * 101
+    assert pauses(*[0.020] * 100)[-1] == pytest.approx(1.0, abs=0.01)
+    assert pauses(*[0.5] * 100)[-1] == 2.0
+    assert pauses(*[0.020] * 100, *[0.001] * 100)[-1] == 0.5
+    assert pauses(*[1.0] * 100, period_s=3.0)[-1] == 3.0
+
+
+def test_one_dear_picture_is_not_answered_by_a_long_pause():
+    assert max(pauses(0.100, *[0.004] * 50)) <= 0.51
