@@ -1,6 +1,6 @@
 """The drawn monitor: one Textual application for the launcher's panel and for attached monitors.
 
-The feed thread posts a `ViewReady` twice a second; the application hands the view to the panels
+The feed thread posts a `ViewReady` twice a second at most; the application hands the view to the panels
 that are shown, and each repaints only the lines that differ. Nothing here touches shared memory: a
 stop is asked for through the callable that the entry point passes in.
 
