@@ -1,8 +1,8 @@
 """The drawn monitor: one Textual application for the launcher's panel and for attached monitors.
 
-The feed thread posts a `ViewReady` twice a second at most; the application hands the view to the panels
-that are shown, and each repaints only the lines that differ. Nothing here touches shared memory: a
-stop is asked for through the callable that the entry point passes in.
+The feed thread posts a `ViewReady` twice a second at most; the application hands the view to the
+panels that are shown, and each repaints only the lines that differ. Nothing here touches shared
+memory: a stop is asked for through the callable that the entry point passes in.
 
     width   < 96      stacked cards, one Timing column, the system's figures in one line
             96-119    metrics beside rewards, Learner beside Collector, the same line
