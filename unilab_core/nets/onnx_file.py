@@ -13,7 +13,6 @@ Needs the extra `onnx`. Any policy that `policy_file` can load can be exported.
 import io
 import json
 import logging
-import os
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +24,7 @@ from numpy.typing import NDArray
 from unilab_core.nets.policy_file import Policy
 from unilab_core.nets.torch_file import fsync_directory
 from unilab_core.run.packages import is_installed
+from unilab_core.run.whole_file import whole_file
 
 INSTALL = "pip install 'unilab-rl[onnx]'"
 OPSET = 17
@@ -146,13 +146,6 @@ def _compare(policy: Policy, evaluate: Evaluator) -> float:
 
 def _write(path: Path, model: bytes) -> None:
     """A reader finds the old file or the complete new one."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with partial.open("wb") as file:
-            file.write(model)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with whole_file(path) as file:
+        file.write(model)
     fsync_directory(path.parent)

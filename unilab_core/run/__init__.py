@@ -2,8 +2,8 @@
 
 exit_codes.py   ExitCode, the one list of exit codes
 failures.py     exceptions with an exit code, and exit_code_of()
-json_files.py   atomic JSON files
-whole_file.py   the same for binary files
+whole_file.py   files that appear when they are complete
+json_files.py   the same for JSON
 run_dir.py      RunPaths, create_run_dir, the configuration of an earlier run
 threads.py      CPU threads of each role
 job_segments.py  the shared segments: planned by the launcher, attached to by children

@@ -1,31 +1,25 @@
 """JSON files that a reader never sees half-written."""
 
-import contextlib
 import json
 import math
-import os
-import tempfile
 from pathlib import Path
 from typing import Any
+
+from unilab_core.run.whole_file import whole_file
 
 MAX_READ_BYTES = 64 * 1024 * 1024
 
 
 def write_json_atomic(path: Path, data: object) -> None:
-    """Write beside `path` and rename into place; values that are not finite become null."""
-    fd, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-    try:
-        with os.fdopen(fd, "w", encoding="utf-8") as file:
-            json.dump(finite(data), file, allow_nan=False)
-            file.write("\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(name, 0o644 & ~_umask())
-        os.replace(name, path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(name)
-        raise
+    """Write all of it or nothing; values that are not finite become null.
+
+    Raises:
+        OSError: the file cannot be written.
+        TypeError, ValueError: JSON has no word for something in it.
+    """
+    text = json.dumps(finite(data), allow_nan=False)
+    with whole_file(path, 0o644) as file:
+        file.write(text.encode() + b"\n")
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
@@ -48,9 +42,3 @@ def finite(value: object) -> Any:  # noqa: ANN401 - JSON-like
     if isinstance(value, list | tuple):
         return [finite(item) for item in value]
     return value
-
-
-def _umask() -> int:
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask

@@ -13,6 +13,7 @@ import os
 import shutil
 from pathlib import Path
 
+from unilab_core.run.whole_file import whole_file
 from unilab_core.telemetry.timeline import packets
 from unilab_core.telemetry.timeline.wire import BYTES, DamagedTraceError, read_varint
 
@@ -76,15 +77,9 @@ def merge_parts(folder: Path, run_id: str) -> Path | None:
     if not parts:
         return None
     target = merged_path(folder, run_id)
-    partial = target.with_name(f".{target.name}.tmp")
-    try:
-        with partial.open("wb") as output:
-            for part in parts:
-                _copy(part, output.fileno(), whole_bytes(part))
-            os.fsync(output.fileno())
-        partial.replace(target)
-    finally:
-        partial.unlink(missing_ok=True)
+    with whole_file(target) as output:
+        for part in parts:
+            _copy(part, output.fileno(), whole_bytes(part))
     for part in parts:
         part.unlink()
     return target
