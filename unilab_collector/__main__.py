@@ -79,7 +79,6 @@ def _build_env(ctx: ChildContext) -> Env:
 
 def _collect(ctx: ChildContext, env: Env, stack: ExitStack) -> None:
     job = ctx.wait_job()
-    ctx.begin_work()
     ctx.beat.phase("startup/attach")
     ring = open_ring(ctx.launch, "collector", ctx.rank)
     stack.callback(ring.close)
@@ -105,6 +104,7 @@ def _collect(ctx: ChildContext, env: Env, stack: ExitStack) -> None:
         )
     )
     ctx.last_seqs = loop.seqs
+    ctx.begin_work()  # not before: APPO's collector has only now imported torch
     loop.run()
     ctx.beat.phase("finalize/env_close")
 

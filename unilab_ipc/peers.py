@@ -28,6 +28,14 @@ def process_state(pid: int) -> str | None:
     return None if fields is None else fields[0]
 
 
+def process_cpu_s(pid: int) -> float:
+    """User and system time of a process, in s (proc(5)); 0 when it is gone."""
+    fields = _stat_fields(pid)
+    if fields is None:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def tracer_pid(pid: int) -> int:
     """The debugger (gdb, strace, ...) attached to a process; 0: none, or no such process."""
     try:

@@ -1,7 +1,7 @@
 """The feed: a thread that polls a source twice a second, folds, and hands the view on.
 
-Where pictures are dear (a slow or full processor), there are fewer: a monitor may cost a job that
-needs every core 2 % of one.
+Where pictures are dear (a slow or full processor), there are fewer, down to one in two seconds: a
+monitor may cost a job that needs every core 2 % of one. Beyond 40 ms a picture it costs more.
 
 It knows no widget: `deliver` is whatever the caller passes (the drawn monitor posts a message). One
 view per turn, however many records came in. A failure of the source ends the feed and is delivered
@@ -19,8 +19,9 @@ from unilab_monitor.view import View
 
 PERIOD_S = 0.5
 LONGEST_PERIOD_S = 2.0
-CPU_SHARE = 0.02
-"""Of one core, for all that this process does."""
+"""Below the time that the launcher gives its panel to show the end and leave."""
+CPU_FRAC = 0.02
+"""Of one core, for all that this process does, pages about traces included."""
 _WEIGHT_OF_A_TURN = 0.1
 JOIN_S = 2.0
 """Longest wait for a turn in progress; a pause ends at once."""
@@ -50,7 +51,7 @@ class Pace:
             self._mean_s += _WEIGHT_OF_A_TURN * (cpu_s - self._before_s - self._mean_s)
         self._before_s = cpu_s
         longest_s = max(LONGEST_PERIOD_S, self._period_s)
-        return min(max(self._mean_s / CPU_SHARE, self._period_s), longest_s)
+        return min(max(self._mean_s / CPU_FRAC, self._period_s), longest_s)
 
 
 class Feed:
@@ -62,12 +63,12 @@ class Feed:
         *,
         deliver: Callable[[View], None],
         fail: Callable[[IpcError], None],
-        period_s: float = PERIOD_S,
+        pace: Pace | None = None,
     ) -> None:
         self._source = source
         self._deliver = deliver
         self._fail = fail
-        self._pace = Pace(period_s)
+        self._pace = Pace() if pace is None else pace
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="monitor-feed", daemon=True)
 

@@ -33,9 +33,15 @@ def children_of(pid):
     return found
 
 
-def test_sigterm_to_a_walk_benchmark_ends_launcher_collector_and_learner(tmp_path):
-    command = [sys.executable, "-m", "unilab_core.tools.bench.cli", "walk", "--algo", "sac"]
-    command += ["--seeds", "1", "--train-s", "600", "--interval-s", "600", *TINY]
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["walk", "--seeds", "1", "--train-s", "600", "--interval-s", "600"],
+        ["watchers", "--blocks", "50"],
+    ],
+)
+def test_sigterm_to_a_benchmark_ends_launcher_collector_and_learner(tmp_path, words):
+    command = [sys.executable, "-m", "unilab_core.tools.bench.cli", *words, "--algo", "sac", *TINY]
     bench = subprocess.Popen(command, env={**os.environ, "TMPDIR": str(tmp_path)})
     try:
         deadline_s = time.monotonic() + 120.0

@@ -174,6 +174,8 @@ WRONG = [
     ("contract", []),
     ("contract", {**CONTRACT, "obs_width": 6}),
     ("contract", {**CONTRACT, "action_width": "1"}),
+    ("contract", {**CONTRACT, "action_width": True}),
+    ("contract", {**CONTRACT, "obs_width": torch.tensor([2, 2])}),
     ("kind", "pickle"),
     ("kind", ["unit_norm"]),
     ("version", "1"),

@@ -29,6 +29,18 @@ class Source:
         self.closed = True
 
 
+class Hurry(Pace):
+    """Hardly any pause; remembers the processor times that it was told."""
+
+    def __init__(self):
+        super().__init__(period_s=0.01)
+        self.told_s = []
+
+    def pause_s(self, cpu_s):
+        self.told_s.append(cpu_s)
+        return 0.01
+
+
 def test_a_burst_of_records_is_delivered_as_one_view():
     views, enough = [], threading.Event()
 
@@ -38,10 +50,12 @@ def test_a_burst_of_records_is_delivered_as_one_view():
             enough.set()
 
     source = Source()
-    feed = Feed(source, deliver=deliver, fail=views.append, period_s=0.01)
+    feed = Feed(source, deliver=deliver, fail=views.append, pace=Hurry())
     feed.start()
     assert enough.wait(10.0)
     feed.close()
+    assert len(feed._pace.told_s) in (len(views) - 1, len(views))
+    assert feed._pace.told_s == sorted(feed._pace.told_s)
     assert [view.iteration for view in views[:3]] == [19, 29, 39]
     assert source.closed
     seen = len(views)
@@ -56,7 +70,7 @@ def test_a_failing_source_ends_the_feed_and_is_reported():
         failed.set()
 
     source = Source(error=SegmentMismatch("this", "that"))
-    feed = Feed(source, deliver=lambda view: None, fail=fail, period_s=0.01)
+    feed = Feed(source, deliver=lambda view: None, fail=fail, pace=Hurry())
     feed.start()
     assert failed.wait(10.0)
     feed.close()
@@ -76,9 +90,12 @@ def pauses(*turns_s, period_s=0.5):
 def test_pictures_cost_two_percent_of_a_core_at_most():
     assert pauses(*[0.009] * 100) == [0.5] * 101
     assert pauses(*[0.020] * 100)[-1] == pytest.approx(1.0, abs=0.01)
-    assert pauses(*[0.5] * 100)[-1] == 2.0
     assert pauses(*[0.020] * 100, *[0.001] * 100)[-1] == 0.5
     assert pauses(*[1.0] * 100, period_s=3.0)[-1] == 3.0
+
+
+def test_the_longest_pause_is_two_seconds_whatever_a_picture_costs():
+    assert pauses(*[0.5] * 100)[-1] == 2.0
 
 
 def test_one_dear_picture_is_not_answered_by_a_long_pause():

@@ -134,8 +134,8 @@ def _policy_of(content: Mapping[str, Any]) -> Policy:
     actor = build_actor(content)
     for name in ("obs_width", "action_width"):
         told, built = content["contract"][name], getattr(actor.spec, name)
-        if told != built:
-            raise PolicyFileError(f"the contract's {name} is {told!r}, the actor's {built}")
+        if type(told) is not int or told != built:
+            raise PolicyFileError(f"the contract's {name} is {told!r:.40}, the actor's {built}")
     actor.load_state_dict(content["weights"])
     normalizer = None
     if content["normalizer"] is not None:

@@ -4,6 +4,7 @@
         with child_session("collector") as ctx:
             ...                            # env_build, then
             job = ctx.wait_job()           # segments exist from here on
+            ...                            # imports, attaching, then
             ctx.begin_work()
             ...                            # loop until ctx.stop_level() or the learner closes
 
@@ -12,10 +13,10 @@ SIGUSR1 print the Python stacks into the log, and turns SIGINT, SIGTERM and SIGH
 the launcher (which then stops the job in order). Leaving writes `logs/<role>-<rank>.error.json` if
 an exception ended the work, and exits with its code (`failures.exit_code_of`).
 
-A child never outlives its launcher. Until `begin_work` the launcher's death kills it: it may be
-deep in the import of a library, where no handler runs, and has nothing to lose. From then on it
-watches the launcher in every wait, and the signal at the launcher's death starts a countdown that
-ends a process which waits for nothing.
+A child never outlives its launcher: every wait watches the launcher. Besides, the launcher's death
+kills it until `begin_work` (it may be deep in the import of a library, where no handler runs, and
+has nothing to lose); from then on it is a signal that starts a countdown, which ends a process that
+waits for nothing.
 """
 
 import argparse
@@ -248,9 +249,14 @@ def _follow_launcher(launcher: Peer, signum: signal.Signals) -> None:
     """Ask for `signum` at the launcher's death.
 
     A process started by hand under a debugger has another parent; the waits still watch.
+
+    Raises:
+        PeerDead: the launcher has died.
     """
     if os.getppid() == launcher.pid:
         set_parent_death_signal(launcher.pid, signum)
+    elif launcher.is_dead():
+        raise launcher.dead_error()
 
 
 def _ring_everybody(folder: JobFolder) -> None:

@@ -161,6 +161,21 @@ def test_a_child_wakes_when_the_job_becomes_attachable(host):
     assert (process.returncode, out) == (0, "[]\n")
 
 
+def test_the_launchers_death_kills_a_child_until_it_begins_to_work(host):
+    body = """
+import ctypes
+def at_the_launchers_death():
+    signum = ctypes.c_int()
+    ctypes.CDLL(None).prctl(2, ctypes.byref(signum))  # PR_GET_PDEATHSIG
+    return signum.value
+before = at_the_launchers_death()
+ctx.begin_work()
+print(before, at_the_launchers_death())
+"""
+    code, out, err = host.finish(body)
+    assert (code, out) == (0, f"{int(signal.SIGKILL)} {int(signal.SIGTERM)}\n"), err
+
+
 def test_the_stacks_signal_prints_python_stacks_into_the_log(host):
     host.start(
         "def innermost():\n  time.sleep(100)\nctx.beat.phase('training/env_step')\ninnermost()"

@@ -1,9 +1,39 @@
-"""Arithmetic of alternating blocks: off on off on ... off."""
+"""Blocks in turn, off on off on ... off, and their arithmetic.
+
+A shared machine drifts: each block of `on` is compared with the two of `off` beside it.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from unilab_core.config.errors import ConfigError
+
+T = TypeVar("T")
+
+
+def alternate(blocks: int, measure: Callable[[bool], T]) -> tuple[list[T], list[T]]:
+    """Measure ``2 * blocks + 1`` blocks, the first and the last of them off.
+
+    Args:
+        blocks: how many are on.
+        measure: runs one block; its argument says whether it is on.
+
+    Returns:
+        What the blocks that were off gave, and those that were on.
+
+    Raises:
+        ConfigError: no block would be on.
+    """
+    if blocks < 1:
+        raise ConfigError(f"blocks: got {blocks}, expected at least 1")
+    off, on = [measure(False)], []
+    for _ in range(blocks):
+        on.append(measure(True))
+        off.append(measure(False))
+    return off, on
 
 
 def slowdowns_pct(off: Sequence[float], on: Sequence[float]) -> list[float]:

@@ -1,6 +1,6 @@
 """``unilab-bench NAME [--json]``: run a benchmark, print its table and whether its promise holds.
 
-Exit codes: 0 the promise holds, 1 it does not, 2 usage.
+Exit codes: 0 the promise holds, 1 it does not or the measured job has failed, 2 usage.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from pathlib import Path
 from unilab_core.config.errors import ConfigError
 from unilab_core.telemetry.plain import sanitize
 from unilab_core.telemetry.timeline.wire import DamagedTraceError
+from unilab_core.tools.bench.launch import LaunchFailedError
 from unilab_core.tools.bench.report import BenchReport
 from unilab_core.tools.faults.arguments import add_parsers
 
+# As in watcher_processes.WATCHERS, which `--help` need not import.
 WATCHER_KINDS = ("reader", "monitors", "storm")
 
 
@@ -30,6 +32,9 @@ def main(argv: list[str] | None = None) -> int:
     except (ConfigError, FileNotFoundError, DamagedTraceError) as error:
         print(f"unilab-bench {args.bench}: {sanitize(str(error), 1000)}", file=sys.stderr)
         return 2
+    except LaunchFailedError as error:
+        print(f"unilab-bench {args.bench}: {sanitize(str(error), 1000)}", file=sys.stderr)
+        return 1
     print(report.table())
     print(f"{report.bench}: {'ok' if report.ok else 'NOT ok'}")
     if args.json:
@@ -96,7 +101,12 @@ def _parser() -> argparse.ArgumentParser:
     watchers.add_argument("--algo", default="sac")
     watchers.add_argument("--task", default="go2_joystick_flat")
     watchers.add_argument(
-        "--kinds", nargs="+", default=WATCHER_KINDS, choices=WATCHER_KINDS, metavar="KIND"
+        "--kinds",
+        nargs="+",
+        default=WATCHER_KINDS,
+        choices=WATCHER_KINDS,
+        metavar="KIND",
+        help=f"{', '.join(WATCHER_KINDS)}; KEY=VALUE come before this, or after --",
     )
     watchers.add_argument(
         "--apart", action="store_true", help="watchers on the last core, the job on the others"

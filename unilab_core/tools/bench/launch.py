@@ -15,10 +15,21 @@ STOP_GRACE_S = 30.0
 """How long a launcher may take to stop its children and save, before it is killed."""
 
 
-def launcher_command(algo: str, task: str, run_dir: Path, overrides: Sequence[str]) -> list[str]:
+class LaunchFailedError(RuntimeError):
+    """The launcher of a benchmark has failed; the message holds its last line."""
+
+    def __init__(self, log: Path, exit_code: int) -> None:
+        lines = log.read_text(errors="replace").strip().splitlines() or ["no output"]
+        super().__init__(f"unilab-launch ended with exit code {exit_code}: {lines[-1]}")
+
+
+def launcher_command(
+    algo: str, task: str, run_dir: Path, overrides: Sequence[str], *, job: str | None = None
+) -> list[str]:
     """A training without film and export, for benchmarks."""
     command = [sys.executable, "-m", "unilab_core.launch", "--plain", "--algo", algo]
-    command += ["--task", task, f"training.log_dir={run_dir}", "training.no_play=true"]
+    command += ["--task", task] if job is None else ["--task", task, "--job", job]
+    command += [f"training.log_dir={run_dir}", "training.no_play=true"]
     return [*command, "training.export_onnx=false", *overrides]
 
 
@@ -28,7 +39,7 @@ def launch_run(
     """Train to the end in ``folder / "run"``; output goes to ``folder / "launcher.log"``.
 
     Raises:
-        RuntimeError: the launcher failed; the message holds its last line.
+        LaunchFailedError: the launcher failed.
         subprocess.TimeoutExpired: it took longer than ``timeout_s``.
     """
     run_dir = folder / "run"
@@ -48,8 +59,7 @@ def launch_run(
         finally:  # also when the benchmark itself is stopped: a training must not outlive it
             stop_launcher(launcher)
     if exit_code != 0:
-        lines = log.read_text(errors="replace").strip().splitlines() or ["no output"]
-        raise RuntimeError(f"unilab-launch ended with exit code {exit_code}: {lines[-1]}")
+        raise LaunchFailedError(log, exit_code)
     return RunPaths(run_dir)
 
 

@@ -28,6 +28,7 @@ from unilab_core.telemetry.timeline.reader import CounterValue, TimelineReader
 from unilab_core.telemetry.timeline.recorder import WRITER_CPU, CpuTimes, TraceRecorder
 from unilab_core.telemetry.timeline.session import flow_id
 from unilab_core.telemetry.timeline.traced_timer import TracedTimer
+from unilab_core.tools.bench.alternating import alternate
 from unilab_core.tools.bench.launch import launch_run
 from unilab_core.tools.bench.report import BenchReport
 
@@ -42,11 +43,7 @@ def run(
     *, algo: str, task: str, pairs: int, block_s: float, overrides: Sequence[str] = ()
 ) -> BenchReport:
     """Train ``2 * pairs + 1`` blocks; one row per block with the timeline."""
-    off = [_block(algo, task, block_s, overrides, traced=False)]
-    on: list[dict] = []
-    for _ in range(pairs):
-        on.append(_block(algo, task, block_s, overrides, traced=True))
-        off.append(_block(algo, task, block_s, overrides, traced=False))
+    off, on = alternate(pairs, lambda traced: _block(algo, task, block_s, overrides, traced=traced))
     rows = []
     for index, block in enumerate(on):
         before, after = off[index]["iter_wall_ms"], off[index + 1]["iter_wall_ms"]

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from unilab_core.tools.bench.alternating import differences_pct, slowdowns_pct
+from unilab_core.tools.bench.alternating import alternate, differences_pct, slowdowns_pct
 from unilab_core.tools.bench.launch import launch_run, read_summary
 from unilab_core.tools.bench.report import BenchReport
 
@@ -48,11 +48,11 @@ def run(
         block_s: length of each training, in s.
         overrides: settings for all runs.
     """
-    off, on = [], []
-    for index in range(2 * blocks + 1):
-        traced = index % 2 == 1
-        block = _block(algo, task, block_s, [*overrides, f"training.rl_trace={traced}"])
-        (on if traced else off).append(block)
+
+    def measure(traced: bool) -> Block:
+        return _block(algo, task, block_s, [*overrides, f"training.rl_trace={traced}"])
+
+    off, on = alternate(blocks, measure)
     row = {"algo": algo, "task": task, **compare(off, on)}
     return BenchReport(
         bench="trace",

@@ -10,6 +10,7 @@ import itertools
 import os
 import pty
 import re
+import select
 import selectors
 import signal
 import struct
@@ -21,13 +22,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from pathlib import Path
 
 from unilab_core.run.job_segments import open_ring
 from unilab_ipc.heartbeat import HeartbeatBoard, board_dims
 from unilab_ipc.memory import open_segment
 from unilab_ipc.metric_queue import RingReader
-from unilab_ipc.peers import set_parent_death_signal
+from unilab_ipc.peers import process_cpu_s, set_parent_death_signal
 from unilab_ipc.registry import JobFolder
 from unilab_ipc.segments import HEARTBEAT
 
@@ -37,7 +37,6 @@ ATTACHES_PER_S = 50.0
 START_S = 120.0
 """Longest start of a watcher."""
 ROWS, COLUMNS = 44, 140
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _DRAWN = re.compile(rb"Iter Wall")
 
 
@@ -58,7 +57,7 @@ class Watchers:
 
     def cpu_s(self) -> float:
         """CPU time of all of them, children not included (they have none)."""
-        return sum(_cpu_s(process.pid) for process in self._processes)
+        return sum(process_cpu_s(process.pid) for process in self._processes)
 
     def _signal(self, signum: signal.Signals) -> None:
         for process in self._processes:
@@ -77,15 +76,21 @@ class StoppedReader(Watchers):
         """Attach one and stop it there."""
         process = _child("read", stdout=subprocess.PIPE)
         self._processes = [process]
-        assert process.stdout is not None
-        process.stdout.read(1)  # it is attached
-        process.send_signal(signal.SIGSTOP)
+        out = process.stdout
+        assert out is not None
+        until(lambda: bool(select.select([out], [], [], 0)[0]), "a reader", process)
+        if out.read(1) != b".":
+            raise RuntimeError(f"a reader has left with {process.wait()}")
+        self._signal(signal.SIGSTOP)
 
     def rest(self) -> None:
         """Kill it where it stands."""
-        for process in self._processes:
+        processes, self._processes = self._processes, []
+        for process in processes:
+            left = process.poll()
             _end(process)
-        self._processes = []
+            if left is not None:
+                raise RuntimeError(f"a reader has left with {left}")
 
 
 @contextmanager
@@ -188,7 +193,6 @@ def _storm() -> Iterator[Watchers]:
     with tempfile.TemporaryFile() as counter:
         counter.write(bytes(8))
         counter.flush()
-        os.set_inheritable(counter.fileno(), True)
         process = _child("storm", str(counter.fileno()), pass_fds=[counter.fileno()])
 
         def count() -> int:
@@ -242,13 +246,6 @@ def _end(process: subprocess.Popen) -> None:
     process.wait()
     if process.stdout is not None:
         process.stdout.close()
-
-
-def _cpu_s(pid: int) -> float:
-    """User and system time of a process, in s (proc(5), stat fields 14 and 15)."""
-    text = Path(f"/proc/{pid}/stat").read_bytes()
-    fields = text[text.rindex(b")") + 2 :].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
 
 
 def _draw() -> None:

@@ -1,9 +1,9 @@
 """One case from its start to its audit; never longer than its bound.
 
 Times are counted from the line that the struck process wrote at the very moment (monotonic clock,
-shared by all processes of a machine). A fault is seen when the launcher asks the others to stop or,
-where it is the launcher that died, when the first child has reported its end on the heartbeat board
-or is gone.
+shared by all processes of a machine). A fault is seen when the launcher asks the others to stop or
+a child has reported its end on the heartbeat board; where it is the launcher that died, also when a
+child is gone.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from unilab_core.tools.faults.tiny_job import HANG_S, JOB, STARTUP_HANG_S, TinyJ
 from unilab_ipc.errors import IpcError
 from unilab_ipc.heartbeat import STOP_NONE, HeartbeatBoard, board_dims
 from unilab_ipc.memory import open_segment
-from unilab_ipc.peers import process_state
+from unilab_ipc.peers import process_start_ticks, process_state
 from unilab_ipc.segments import HEARTBEAT
 
 BOUND_S = 120.0
@@ -148,7 +148,9 @@ class _Watch:
             return True
         # Where the launcher is struck, the kernel ends children that have not begun to work.
         return self._case.launcher_dies and any(
-            row.state == "alive" and process_state(row.pid) in (None, "Z", "X") for row in rows
+            row.state == "alive"
+            and (process_start_ticks(row.pid) != row.start_ticks or process_state(row.pid) == "Z")
+            for row in rows
         )
 
     def _open(self) -> HeartbeatBoard | None:

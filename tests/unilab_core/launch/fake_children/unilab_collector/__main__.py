@@ -56,6 +56,7 @@ def main():
 def collect(ctx, built):
     slot = open_slot(ctx.wait_job(), built)
     waiter = ctx.waiter([ctx.wait_peer("learner")])
+    ctx.begin_work()
     ctx.beat.phase("training/env_step")
     for tick in range(1, 1_000_000):
         try:

@@ -25,7 +25,7 @@ def main():
             raise CheckpointError("checkpoint_00000003.pt: damaged")
         if MODE == "slow_import":
             ctx.report_facts({"pid": os.getpid()})
-            sum(range(10**15))  # in C, where no signal handler of Python's runs
+            sum(range(10**10))  # minutes in C, where no signal handler of Python's runs
         ctx.wait_job()
         ctx.begin_work()
         iteration = learn(ctx)
