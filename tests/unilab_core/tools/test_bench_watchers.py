@@ -31,8 +31,9 @@ def test_blocks_are_off_and_on_in_turn():
 
 
 def row(kind, speed, **figures):
-    off = [Block(steps_per_s=100.0), Block(steps_per_s=100.0)]
-    return {"watchers": kind, **compare(off, [Block(steps_per_s=speed, **figures)])}
+    off = [Block(steps_per_s=100.0, cpu_us_per_step=50.0)] * 2
+    on = Block(steps_per_s=speed, cpu_us_per_step=62.5, **figures)
+    return {"watchers": kind, **compare(off, [on])}
 
 
 def test_a_job_may_be_slower_by_one_percent_while_watchers_watch():
@@ -42,6 +43,12 @@ def test_a_job_may_be_slower_by_one_percent_while_watchers_watch():
     assert not holds(row("storm", 100.0, shown_per_s=7.0))
     assert holds(row("storm", 100.0, shown_per_s=48.0))
     assert holds(row("reader", 100.0))
+
+
+def test_processor_time_of_the_job_is_compared_like_its_speed():
+    figures = row("monitors", 100.0, shown_per_s=7.0)
+    assert figures["job_cpu_cost_pct"] == pytest.approx(20.0)  # 16,000 steps instead of 20,000
+    assert figures["job_cpu_off_off_pct"] == 0.0
 
 
 def test_the_command_line_knows_every_kind():
@@ -83,6 +90,7 @@ def test_every_kind_of_watcher_looks_at_a_job_and_leaves():
     rows = {row["watchers"]: row for row in report.rows}
     assert list(rows) == ["reader", "monitors", "storm"]
     assert all(row["off_steps_per_s"] > 0 and row["on_steps_per_s"] > 0 for row in rows.values())
+    assert all(min(row["off_job_cpu_us_per_step"]) > 0 for row in rows.values())
     assert rows["monitors"]["shown_per_s"] > 0
     assert rows["storm"]["shown_per_s"] > 0
     assert rows["storm"]["cpu_pct"] > 0

@@ -14,7 +14,8 @@ The speed of a block comes from the first iteration record after its begin and t
 end, so an iteration that crosses an edge does not count in part. Beside the cost stands what two
 blocks without watchers differ by, and what the watchers take of one core: on a machine whose cores
 the job fills, that much is missing elsewhere. ``--apart`` keeps the watchers to a core that the job
-does not use; what is left is what looking itself costs.
+does not use; what is left is what looking itself costs. How long the job's processes were computing
+for a step is shown, too: on a shared machine that varies less than how long they took.
 """
 
 from __future__ import annotations
@@ -45,8 +46,10 @@ from unilab_core.tools.bench.watcher_processes import (
     Watchers,
     until,
 )
+from unilab_core.tools.soak.sampling import descendants
 from unilab_ipc.errors import IpcError
 from unilab_ipc.metric_queue import RingReader
+from unilab_ipc.peers import process_cpu_s
 from unilab_ipc.registry import JobFolder
 
 PROMISED_PCT = 1.0
@@ -67,6 +70,8 @@ class Block:
     """Figures of one block."""
 
     steps_per_s: float
+    cpu_us_per_step: float = 0.0
+    """What the job's processes took for an environment step, in microseconds of processor time."""
     cpu_pct: float = 0.0
     """What the watchers took of one core."""
     shown_per_s: float = 0.0
@@ -142,19 +147,27 @@ def compare(off: Sequence[Block], on: Sequence[Block]) -> dict:
     """One row: medians, and every speed in `off` and `on` (environment steps per s).
 
     `cost_pct` is how much slower blocks with watchers are than the mean of the two beside them,
-    `off_off_pct` what neighbours without watchers differ by, `cpu_pct` and `shown_per_s` as in
-    `Block`, of the blocks with watchers.
+    `off_off_pct` what neighbours without watchers differ by; `job_cpu_cost_pct` and
+    `job_cpu_off_off_pct` are the same of steps per processor time of the job. `cpu_pct` and
+    `shown_per_s` are those of `Block`, of the blocks with watchers.
     """
     speeds, watched = [[block.steps_per_s for block in blocks] for blocks in (off, on)]
+    per_cpu, watched_per_cpu = [
+        [1e6 / block.cpu_us_per_step for block in blocks] for blocks in (off, on)
+    ]
     return {
         "off_steps_per_s": statistics.median(speeds),
         "on_steps_per_s": statistics.median(watched),
         "cost_pct": statistics.median(slowdowns_pct(speeds, watched)),
         "off_off_pct": statistics.median(differences_pct(speeds)),
+        "job_cpu_cost_pct": statistics.median(slowdowns_pct(per_cpu, watched_per_cpu)),
+        "job_cpu_off_off_pct": statistics.median(differences_pct(per_cpu)),
         "cpu_pct": statistics.median(block.cpu_pct for block in on),
         "shown_per_s": statistics.median(block.shown_per_s for block in on),
         "off": speeds,
         "on": watched,
+        "off_job_cpu_us_per_step": [block.cpu_us_per_step for block in off],
+        "on_job_cpu_us_per_step": [block.cpu_us_per_step for block in on],
     }
 
 
@@ -170,10 +183,11 @@ def _block(meter: Meter, watchers: Watchers, block_s: float, watched: bool) -> B
     time.sleep(SETTLE_S)
     meter.newest(after_ns=0)  # reads what has piled up, before the clock starts
     shown, cpu_s, start_s = watchers.shown(), watchers.cpu_s(), time.monotonic()
-    steps_per_s = meter.steps_per_s(block_s)
+    steps_per_s, cpu_us_per_step = meter.measure(block_s)
     wall_s = time.monotonic() - start_s
     block = Block(
         steps_per_s=steps_per_s,
+        cpu_us_per_step=cpu_us_per_step,
         cpu_pct=100.0 * (watchers.cpu_s() - cpu_s) / wall_s,
         shown_per_s=(watchers.shown() - shown) / wall_s,
     )
@@ -190,12 +204,22 @@ class Meter:
         self._launcher = launcher
         self._newest: IterationReport | None = None
 
-    def steps_per_s(self, block_s: float) -> float:
-        """The speed from the next iteration on until the one that is there `block_s` later."""
+    def measure(self, block_s: float) -> tuple[float, float]:
+        """From the next iteration on until the one that is there `block_s` later.
+
+        Returns:
+            Environment steps per s, and microseconds of the job's processor time per step.
+        """
         start = self.newest(after_ns=time.monotonic_ns())
+        start_cpu_s = self._job_cpu_s()
         time.sleep(block_s)
         end = self.newest(after_ns=start.t_ns + round(block_s * 1e9))
-        return (end.env_steps - start.env_steps) / (end.t_ns - start.t_ns) * 1e9
+        steps, cpu_s = end.env_steps - start.env_steps, self._job_cpu_s() - start_cpu_s
+        return steps / (end.t_ns - start.t_ns) * 1e9, 1e6 * cpu_s / steps
+
+    def _job_cpu_s(self) -> float:
+        pids = [self._launcher.pid, *(row.pid for row in descendants(self._launcher.pid))]
+        return sum(process_cpu_s(pid) for pid in pids)
 
     def newest(self, *, after_ns: int) -> IterationReport:
         """The last iteration; waits for one that ended after `after_ns`."""
