@@ -126,3 +126,7 @@ def test_what_grows_with_every_cycle_is_not_flat():
     assert not flat["fds"]
     assert not flat["rss_kib"]
     assert flat["threads"]
+    one_step = [sample(k, rss_kib=1000 + 500 * (k > 7)) for k in range(20)]
+    (memory,) = [row for row in slopes(one_step) if row["quantity"] == "rss_kib"]
+    assert memory["slope_per_cycle"] > 8.0
+    assert memory["flat"]

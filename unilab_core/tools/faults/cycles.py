@@ -88,16 +88,20 @@ def run(*, rounds: int, limit_s: float, algo: str, out: Path | None = None) -> B
 
 
 def slopes(samples: Sequence[Sample]) -> list[dict]:
-    """One row per quantity: first, last, straight-line slope per cycle after the warm-up."""
+    """One row per quantity: first, last, straight-line slope per cycle after the warm-up.
+
+    Memory is flat if it is so in one half of the cycles: what leaks does so in every cycle, while
+    one step may be a library that was loaded late.
+    """
     counted = samples[int(len(samples) * WARM_UP_FRACTION) :]
-    if len(counted) < 3:
+    if len(counted) < 4:
         return []
-    cycles = np.array([sample.cycle for sample in counted], float)
     rows = []
     for name in QUANTITIES:
         values = np.array([getattr(sample, name) for sample in counted], float)
-        slope = float(np.polyfit(cycles, values, 1)[0])
-        flat = slope <= RSS_LIMIT_KIB if name == "rss_kib" else bool(values[-1] <= values[0])
+        slope = _slope(values)
+        halves = [_slope(half) for half in np.array_split(values, 2)]
+        flat = min(halves) <= RSS_LIMIT_KIB if name == "rss_kib" else bool(values[-1] <= values[0])
         rows.append(
             {
                 "quantity": name,
@@ -105,10 +109,16 @@ def slopes(samples: Sequence[Sample]) -> list[dict]:
                 "last": values[-1],
                 "highest": values.max(),
                 "slope_per_cycle": round(slope, 4),
+                "slope_of_halves": [round(half, 4) for half in halves],
                 "flat": flat,
             }
         )
     return rows
+
+
+def _slope(values: np.ndarray) -> float:
+    """Of the straight line through values[N], per value."""
+    return float(np.polyfit(np.arange(len(values)), values, 1)[0])
 
 
 def _cycle(job: TinyJob, cycle: int) -> Sample:
