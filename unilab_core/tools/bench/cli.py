@@ -84,22 +84,16 @@ def _parser() -> argparse.ArgumentParser:
     train.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
 
     cost = _add(names, "timeline-cost", _timeline_cost, "training with the timeline and without")
-    cost.add_argument("--algo", default="sac")
-    cost.add_argument("--task", default="go2_joystick_flat")
     cost.add_argument("--pairs", type=int, default=5)
     cost.add_argument("--block-s", type=float, default=10.0)
-    cost.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
+    _add_job(cost)
 
     trace = _add(names, "trace", _trace, "training with RL traces against training without")
-    trace.add_argument("--algo", default="sac")
-    trace.add_argument("--task", default="go2_joystick_flat")
     trace.add_argument("--blocks", type=int, default=5)
     trace.add_argument("--block-s", type=float, default=15.0)
-    trace.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
+    _add_job(trace)
 
     watchers = _add(names, "watchers", _watchers, "training beside monitors and other readers")
-    watchers.add_argument("--algo", default="sac")
-    watchers.add_argument("--task", default="go2_joystick_flat")
     watchers.add_argument(
         "--kinds",
         nargs="+",
@@ -113,7 +107,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     watchers.add_argument("--blocks", type=int, default=15)
     watchers.add_argument("--block-s", type=float, default=4.0)
-    watchers.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
+    _add_job(watchers)
 
     add_parsers(names, _add)
     sequence = _add(names, "sequence", _sequence, "transitions and records: seen once or counted")
@@ -124,9 +118,7 @@ def _parser() -> argparse.ArgumentParser:
     busy = _add(names, "busy", _busy, "training beside spinning processes: no false alarm")
     busy.add_argument("--minutes", type=float, default=30.0)
     busy.add_argument("--spinners", type=int, default=8)
-    busy.add_argument("--algo", default="sac")
-    busy.add_argument("--task", default="go2_joystick_flat")
-    busy.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
+    _add_job(busy)
     return parser
 
 
@@ -140,6 +132,13 @@ def _add(
     parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
     parser.set_defaults(measure=measure)
     return parser
+
+
+def _add_job(parser: argparse.ArgumentParser) -> None:
+    """Which training is measured, where any will do."""
+    parser.add_argument("--algo", default="sac")
+    parser.add_argument("--task", default="go2_joystick_flat")
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
 
 
 # Each benchmark imports its own libraries: `slot` needs neither torch nor mujoco.

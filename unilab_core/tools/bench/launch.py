@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from unilab_core.run.json_files import read_json
 from unilab_core.run.run_dir import RunPaths
+from unilab_ipc.registry import RUNTIME_DIR_VARIABLE
 
 STOP_GRACE_S = 30.0
 """How long a launcher may take to stop its children and save, before it is killed."""
@@ -44,26 +46,42 @@ def launch_run(
     """
     run_dir = folder / "run"
     command = launcher_command(algo, task, run_dir, overrides)
-    environ = {**os.environ, "UNILAB_RUNTIME_DIR": str(folder / "registry")}
     log = folder / "launcher.log"
-    with log.open("wb") as output:
-        launcher = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env=environ,
-        )
-        try:
-            exit_code = launcher.wait(timeout=timeout_s)
-        finally:  # also when the benchmark itself is stopped: a training must not outlive it
-            stop_launcher(launcher)
+    with registry_at(folder / "registry"), running_launcher(command, log) as launcher:
+        exit_code = launcher.wait(timeout=timeout_s)
     if exit_code != 0:
         raise LaunchFailedError(log, exit_code)
     return RunPaths(run_dir)
 
 
-def stop_launcher(launcher: subprocess.Popen[bytes]) -> None:
+@contextmanager
+def running_launcher(command: Sequence[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A launcher that writes to ``log`` and is stopped at the end of the block if it still runs."""
+    with log.open("wb") as output:
+        launcher = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+        )
+        try:
+            yield launcher
+        finally:  # also when the benchmark itself is stopped: a training must not outlive it
+            _stop(launcher)
+
+
+@contextmanager
+def registry_at(path: Path) -> Iterator[None]:
+    """A registry of one's own: jobs in it meet none of the user's."""
+    before = os.environ.get(RUNTIME_DIR_VARIABLE)
+    os.environ[RUNTIME_DIR_VARIABLE] = str(path)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[RUNTIME_DIR_VARIABLE]
+        else:
+            os.environ[RUNTIME_DIR_VARIABLE] = before
+
+
+def _stop(launcher: subprocess.Popen[bytes]) -> None:
     """End a launcher that still runs: it stops its children and removes its names."""
     launcher.terminate()  # nothing happens to a process that has ended
     try:

@@ -9,8 +9,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -26,11 +25,12 @@ from unilab_core.launch.processes import ChildProcess
 from unilab_core.run.json_files import write_json_atomic
 from unilab_core.run.run_dir import RunPaths
 from unilab_core.run.threads import ThreadPlan
+from unilab_core.tools.bench.launch import registry_at
 from unilab_ipc.doorbell import Doorbell
 from unilab_ipc.heartbeat import STOP_NOW
 from unilab_ipc.inference_slot import InferenceSlot
 from unilab_ipc.names import new_run_id
-from unilab_ipc.registry import RUNTIME_DIR_VARIABLE, JobFolder
+from unilab_ipc.registry import JobFolder
 from unilab_ipc.replay_ingress import ReplayIngress
 from unilab_ipc.waiting import Waiter
 
@@ -153,17 +153,3 @@ def _stop(child: ChildProcess, files: JobFiles) -> None:
     files.beat().request_stop(STOP_NOW)
     files.ring_children()
     child.end_now()
-
-
-@contextmanager
-def registry_at(path: Path) -> Iterator[None]:
-    """A registry of one's own: jobs in it meet none of the user's."""
-    before = os.environ.get(RUNTIME_DIR_VARIABLE)
-    os.environ[RUNTIME_DIR_VARIABLE] = str(path)
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[RUNTIME_DIR_VARIABLE]
-        else:
-            os.environ[RUNTIME_DIR_VARIABLE] = before

@@ -22,6 +22,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 from unilab_core.run.job_segments import open_ring
 from unilab_ipc.heartbeat import HeartbeatBoard, board_dims
@@ -207,6 +208,13 @@ def _storm() -> Iterator[Watchers]:
             _end(process)
 
 
+def launch_record() -> dict[str, Any]:
+    """The launch.json of the job, which is running."""
+    record = JobFolder.open(JOB).read_json("launch.json")
+    assert record is not None
+    return record
+
+
 def until(ask: Callable[[], bool], what: str, *processes: subprocess.Popen) -> None:
     """Wait for something that `processes` bring about.
 
@@ -256,9 +264,7 @@ def _draw() -> None:
 
 def _read_until_killed() -> None:
     """Attach to the learner's ring, say so, and read what comes until killed."""
-    launch = JobFolder.open(JOB).read_json("launch.json")
-    assert launch is not None
-    segment = open_ring(launch, "learner", readonly=True)
+    segment = open_ring(launch_record(), "learner", readonly=True)
     reader = RingReader(segment)
     reader.read(1)
     os.write(1, b".")
@@ -271,8 +277,7 @@ def _come_and_go(counter: int) -> None:
     """Attach and let go until killed, at a steady pace."""
     due_s = time.monotonic()
     for number in itertools.count(1):
-        launch = JobFolder.open(JOB).read_json("launch.json")
-        assert launch is not None
+        launch = launch_record()
         dims = board_dims(launch["ranks"])
         board = open_segment(HEARTBEAT, launch["board"], dims, readonly=True)
         rings = [open_ring(launch, role, readonly=True) for role in ("learner", "collector")]

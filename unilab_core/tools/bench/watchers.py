@@ -26,7 +26,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -35,15 +35,20 @@ from unilab_core.config.errors import ConfigError
 from unilab_core.run.job_segments import open_ring
 from unilab_core.telemetry.records import IterationReport, RecordError, parse_record
 from unilab_core.tools.bench.alternating import alternate, differences_pct, slowdowns_pct
-from unilab_core.tools.bench.launch import LaunchFailedError, launcher_command, stop_launcher
+from unilab_core.tools.bench.launch import (
+    LaunchFailedError,
+    launcher_command,
+    registry_at,
+    running_launcher,
+)
 from unilab_core.tools.bench.report import BenchReport
-from unilab_core.tools.bench.rig import registry_at
 from unilab_core.tools.bench.watcher_processes import (
     ATTACHES_PER_S,
     JOB,
     START_S,
     WATCHERS,
     Watchers,
+    launch_record,
     until,
 )
 from unilab_core.tools.soak.sampling import descendants
@@ -251,16 +256,13 @@ def _metered_training(
     settings = ["algo.max_iterations=1000000000", "training.logger=none", *overrides]
     command = launcher_command(algo, task, folder / "run", settings, job=JOB)
     log = folder / "launcher.log"
-    with registry_at(folder / "registry"), log.open("wb") as output:
+    with ExitStack() as stack:
+        stack.enter_context(registry_at(folder / "registry"))
         with _on_cores(cores):
-            launcher = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
-            )
+            launcher = stack.enter_context(running_launcher(command, log))
         try:
             until(_is_attachable, "a job", launcher)
-            launch = JobFolder.open(JOB).read_json("launch.json")
-            assert launch is not None
-            segment = open_ring(launch, "learner", readonly=True)
+            segment = open_ring(launch_record(), "learner", readonly=True)
             try:
                 meter = Meter(RingReader(segment), launcher)
                 meter.newest(after_ns=0)
@@ -272,8 +274,6 @@ def _metered_training(
             if launcher.poll() is not None:
                 raise LaunchFailedError(log, launcher.returncode) from error
             raise
-        finally:
-            stop_launcher(launcher)
 
 
 @contextmanager

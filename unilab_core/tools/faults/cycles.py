@@ -22,12 +22,12 @@ import numpy as np
 
 from unilab_core.launch.console import Console
 from unilab_core.launch.run_command import RunOptions, run_training
+from unilab_core.tools.bench.launch import registry_at
 from unilab_core.tools.bench.report import BenchReport
 from unilab_core.tools.faults.audit import leftovers, shared_names
 from unilab_core.tools.faults.tiny_job import JOB, TASK, TinyJob
 from unilab_core.tools.soak.sampling import descendants, read_process
 from unilab_ipc.memory import SHM_DIR
-from unilab_ipc.registry import RUNTIME_DIR_VARIABLE
 
 WARM_UP_FRACTION = 0.2
 RSS_LIMIT_KIB = 8.0
@@ -60,18 +60,11 @@ def run(*, rounds: int, limit_s: float, algo: str, out: Path | None = None) -> B
     with tempfile.TemporaryDirectory(prefix="unilab-cycles-") as folder:
         job = TinyJob(folder=Path(folder), algo=algo)
         job.registry.mkdir(mode=0o700)
-        before = os.environ.get(RUNTIME_DIR_VARIABLE)
-        os.environ[RUNTIME_DIR_VARIABLE] = str(job.registry)
-        try:
+        with registry_at(job.registry):
             while len(samples) < rounds and time.monotonic() - began_s < limit_s:
                 samples.append(_cycle(job, len(samples)))
                 _show(samples[-1], rounds)
             left = [text for text in leftovers(job) if "process" not in text]
-        finally:
-            if before is None:
-                del os.environ[RUNTIME_DIR_VARIABLE]
-            else:
-                os.environ[RUNTIME_DIR_VARIABLE] = before
     rows = slopes(samples)
     report = BenchReport(
         bench="cycles",
